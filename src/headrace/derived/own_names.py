@@ -22,6 +22,8 @@ STATE_DDL = "array<struct<target:bigint,id:bigint,rows:bigint>>"
 """The type of column `STATE`."""
 GROUPS_VIEW = f"{PREFIX}groups"
 """The view that the result SQL reads."""
+BATCH_VIEW = f"{PREFIX}batch"
+"""What the names of the views of a batch begin with."""
 
 
 def group_column(number: int) -> str:

@@ -62,17 +62,19 @@ def stream_sources(df: DataFrame) -> list[Source]:
     """
     if is_connect(df.sparkSession):
         return []
-    leaves: Any = df._jdf.queryExecution().analyzed().collectLeaves()
-    readers = [leaf for leaf in map(leaves.apply, range(leaves.size())) if _is_stream_reader(leaf)]
     return [
         source_of(name, checked_by_spark(format_named(name), dict(leaf.extraOptions().asCaseSensitiveMap())))
-        for leaf in readers
+        for leaf in leaves(df, "StreamingRelationV2")
         if (name := leaf.sourceName().lower()) in FORMATS
     ]
 
 
-def _is_stream_reader(leaf: Any) -> bool:
-    return bool(leaf.getClass().getSimpleName() == "StreamingRelationV2")
+def leaves(df: DataFrame, operator: str) -> Iterator[Any]:
+    """Yield the operators with a name that read something, also below views, as objects of the JVM."""
+    found: Any = df._jdf.queryExecution().analyzed().collectLeaves()
+    for leaf in map(found.apply, range(found.size())):
+        if leaf.getClass().getSimpleName() == operator:
+            yield leaf
 
 
 def operators(plan: str, *, in_views: bool = False) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, NUMBER, SIGNED
 from headrace.model.tables.several_tables import SCANNED, TABLE, TUNNEL, TunnelMark
+from headrace.sql_text.lexer import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,5 +65,4 @@ def of_table(changes: DataFrame, table: str) -> DataFrame:
         F.col(name).alias(name, metadata=metadata) if name == CHANGE_TYPE else F.col(name)
         for name in CHANGE_COLUMNS.names
     ]
-    quoted = f"`{table.replace('`', '``')}`"
-    return changes.where(F.col(TABLE) == table).select(f"{quoted}.*", *columns)
+    return changes.where(F.col(TABLE) == table).select(f"{quote_name(table)}.*", *columns)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
+from headrace.sql_text.cursor import QUERY_STARTS
 from headrace.sql_text.expressions import ends_operand, split_alias
 from headrace.sql_text.lexer import Token, TokenKind, quote_name, tokenize
 from headrace.sql_text.script import ScriptPart
@@ -18,7 +19,6 @@ from headrace.sql_text.token_text import TokenText
 
 Range: TypeAlias = tuple[int, int]
 
-_QUERY_STARTS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 _SET_OPERATIONS = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
 _CLAUSES_WITH_BY = ("GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE")
 _JOIN_WORDS = ("INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "SEMI", "ANTI", "NATURAL", "LATERAL", "ASOF", "JOIN")
@@ -165,8 +165,8 @@ class QueryText(TokenText):
         if not self.is_word(index, *_SET_OPERATIONS) or index + 1 >= end:
             return False
         if self.is_symbol(index + 1, "("):
-            return self.is_word(index + 2, *_QUERY_STARTS) or self.is_symbol(index + 2, "(")
-        return self.is_word(index + 1, "ALL", "DISTINCT", *_QUERY_STARTS)
+            return self.is_word(index + 2, *QUERY_STARTS) or self.is_symbol(index + 2, "(")
+        return self.is_word(index + 1, "ALL", "DISTINCT", *QUERY_STARTS)
 
     def is_query(self, opening: int) -> bool:
         """Return whether brackets have a query, and no relations."""
@@ -175,7 +175,7 @@ class QueryText(TokenText):
             index = self._after_brackets.get(index, index + 1)
         # Brackets can be nested so deeply that the inner ones must not be read again for each outer one.
         self._after_brackets.update(dict.fromkeys(range(opening, index), index))
-        if not self.is_word(index, *_QUERY_STARTS):
+        if not self.is_word(index, *QUERY_STARTS):
             return False
         # ((SELECT …) x JOIN …) is a join in parentheses.
         return (

@@ -42,7 +42,7 @@ QUERY, MIRROR = "followed query", "mirror"
 QUERY_PART = "query"
 TIME_ZONE, _OLDER_TIME_ZONE = "spark.sql.session.timeZone", "session time zone"
 _REPLACE = "CREATE OR REPLACE STREAM … in SQL, follow(…, replace=True) in Python"
-_ANEW = "use a new checkpoint location and a new tunnel, and set overwrite to true"
+ANEW = "use a new checkpoint location and a new tunnel, and set overwrite to true"
 
 
 def state_name(store: Store, target: str, job: str) -> str:
@@ -124,7 +124,7 @@ class TargetJobs:
                 raise DataLossError(
                     f"the state of this query was dropped: {', '.join(lost)}",
                     received=f"the checkpoint of query {wanted.job}, which follows a table into {wanted.target!r}",
-                    remedy=f"to compute the target again, {_ANEW}",
+                    remedy=f"to compute the target again, {ANEW}",
                 )
         elif not wanted.job:
             self._check_free(known, wanted)
@@ -343,7 +343,7 @@ class TargetJobs:
         _check_definition(known, wanted)
         now = self._identities(wanted.target, known.tables)
         if self._replaced(known, now):
-            raise target_replaced(wanted.target, f"the checkpoint of query {wanted.job}", _ANEW)
+            raise target_replaced(wanted.target, f"the checkpoint of query {wanted.job}", ANEW)
         return now
 
     def _check_free(self, known: TargetJob | None, wanted: TargetJob) -> None:
@@ -471,7 +471,7 @@ def _check_definition(known: TargetJob, wanted: TargetJob) -> None:
             + "; ".join(f"{name} {_value(before, name)} before, {_value(now, name)} now" for name in changed),
             received=received,
             remedy=f"set them as before: {'; '.join(_statement(name, before) for name in changed)}; or publish "
-            f"the result with these: {_REPLACE}; or compute the target again: {_ANEW}",
+            f"the result with these: {_REPLACE}; or compute the target again: {ANEW}",
         )
     parts = known.definition.keys() | wanted.definition.keys()
     if known.older and any(name.startswith("${") for name in now):
@@ -483,7 +483,7 @@ def _check_definition(known: TargetJob, wanted: TargetJob) -> None:
             f"the state of this query was computed with another {', '.join(other)}",
             received=received,
             remedy=f"restore what has changed; or publish the result of the new query: {_REPLACE}; or compute the "
-            f"target again: {_ANEW}",
+            f"target again: {ANEW}",
         )
 
 

@@ -15,15 +15,15 @@ from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.static_tables import StaticTable, is_loss, read_again
 from headrace.derived.last_rows import DELETES, PUTS, null_key
-from headrace.derived.own_names import KEEP, inner_groups
+from headrace.derived.own_names import BATCH_VIEW, KEEP, inner_groups
 from headrace.derived.state.group_states import GroupStates
 from headrace.derived.state.state_tables import StateReads, StateRows, StateTable
 from headrace.errors import ExpressionError, UnsupportedError, own_message
-from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import RowChange
 from headrace.model.tunnels.losses import is_truncation
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts
 from headrace.spark.settings import USED_COLUMNS, changed_settings
+from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.query_text import with_views
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-
-_VIEW = f"{PREFIX}batch"
 # Classes of SQLSTATE: errors in data, of functions of users, and by raise_error.
 _ERRORS_OF_EXPRESSIONS = ("22", "38", "39", "P0")
 # The number of further attempts at a batch after losses of executors. Spark allows each task as many.
@@ -139,7 +137,7 @@ class BatchQuery:
         """
         views = {}
         for number, (name, rows) in enumerate(changes.items()):
-            views[name] = f"{_VIEW}_{number}"
+            views[name] = f"{BATCH_VIEW}_{number}"
             rows.createOrReplaceTempView(views[name])
         session = next(iter(changes.values())).sparkSession
         return session.sql(with_views(self.rows_sql, views))
@@ -234,6 +232,11 @@ class FollowedBatch(BatchContent):
                 losses += 1
                 _log.warning("batch %d lost rows of static tables with an executor, and reads them again", tasks.batch)
 
+    def _by_key(self, rows: DataFrame, tasks: int | None = None) -> DataFrame:
+        """Return rows such that a task has all rows of a key of the target."""
+        key = [rows[quote_name(name)] for name in self.query.key]
+        return rows.repartition(*key) if tasks is None else rows.repartition(tasks, *key)
+
     def _routed(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of the target to put, and the keys to delete."""
         self._check_null_keys(rows)
@@ -275,8 +278,8 @@ def named_expressions(error: PySparkException) -> str:
 
 def drop_views(session: SparkSession, scans: int) -> None:
     """Drop the views of a batch in a session that has other uses."""
-    views = [f"{_VIEW}_{number}{suffix}" for number in range(scans) for suffix in ("", "_before")]
-    for view in (*views, f"{_VIEW}_groups"):
+    views = [f"{BATCH_VIEW}_{number}{suffix}" for number in range(scans) for suffix in ("", "_before")]
+    for view in (*views, f"{BATCH_VIEW}_groups"):
         session.catalog.dropTempView(view)
 
 

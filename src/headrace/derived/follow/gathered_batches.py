@@ -23,9 +23,8 @@ from headrace.derived.follow.sources import NetChanges, net_changes_of
 from headrace.derived.gathering.gather import TableChange, TableViews, by_sign, difference, with_signs
 from headrace.derived.gathering.routes import GatherPlan
 from headrace.derived.gathering.row_keys import ID, row_bytes
-from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, SIGN, STATE
+from headrace.derived.own_names import ALIVE, BATCH_VIEW, GROUPS_VIEW, KEEP, SIGN, STATE
 from headrace.derived.state.state_tables import open_tables
-from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import RowChange
 from headrace.rows import to_arrow
 from headrace.spark.batch_tasks import BatchTasks, Receipts
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headrace.ports import Store, Table
-
-_VIEW = f"{PREFIX}batch"
-
 
 # More rows are read by tasks.
 _MOST_ROWS = 500_000
@@ -188,7 +184,7 @@ class GatheredBatch(GatheredInTasks):
 
         sign, names = StructField(SIGN, ByteType()), dict[str, str]()
         for number, (table, each) in enumerate(views.items()):
-            names[table] = f"{_VIEW}_{number}"
+            names[table] = f"{BATCH_VIEW}_{number}"
             _view(session, each.rows.drop_columns([ID]), StructType([*self._types[table], sign]), names[table])
         return names
 
@@ -233,7 +229,7 @@ class GatheredBatch(GatheredInTasks):
                 yield from self._routed(pa.RecordBatch.from_arrays(columns, [*self.query.names, KEEP]))
                 continue
             receipts = pa.nulls(merged.num_rows, arrow_schema(groups.merged).field(STATE).type)
-            view = f"{_VIEW}_groups"
+            view = f"{BATCH_VIEW}_groups"
             _view(session, pa.table(merged).append_column(STATE, receipts), groups.merged, view)
             results = session.sql(with_views(groups.result_sql, {GROUPS_VIEW: view})).toArrow().drop_columns([STATE])
             for part in results.rename_columns([*self.query.names, KEEP]).to_batches():

@@ -24,10 +24,9 @@ from headrace.derived.gathering.gather import TableChange, by_sign, difference, 
 from headrace.derived.gathering.routes import GatherPlan
 from headrace.derived.gathering.row_keys import ID, row_bytes
 from headrace.derived.last_rows import DELETES, PUTS, LastRows
-from headrace.derived.own_names import ALIVE, SIGN, STATE
+from headrace.derived.own_names import ALIVE, BATCH_VIEW, SIGN, STATE
 from headrace.derived.state.state_tables import StateRows, open_tables
 from headrace.formats.source import splits
-from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Staged, Store, Table
 from headrace.spark.arrow_functions import map_in_arrow
@@ -41,8 +40,6 @@ from headrace.sql_text.query_text import with_queries, with_views
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-_VIEW = f"{PREFIX}batch"
 
 
 @dataclass(frozen=True)
@@ -104,12 +101,9 @@ class GatheredInTasks(FollowedBatch):
         return scans | {inner.table: inner.schema for inner in self.query.inner}
 
     def _grouped(self, groups: GroupQuery) -> FollowedGroups:
-        """Return the same batch with groups of signed rows."""
-        return FollowedGroups(self.query, self.target, self.first, self.replaces, self.state, groups)
-
-    def _changed_groups(self, groups: GroupQuery) -> FollowedGroups:
-        """Return the same batch with groups of all rows before and after it."""
-        return _ChangedGroups(self.query, self.target, self.first, self.replaces, self.state, groups)
+        """Return the same batch with groups of signed rows: after the first batch, all rows before and after it."""
+        grouped = FollowedGroups if self.first else _ChangedGroups
+        return grouped(self.query, self.target, self.first, self.replaces, self.state, groups)
 
     def _writes(self, table: str, change: TableChange) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the changes of the arrangements of a table, with the indexes of their targets."""
@@ -120,11 +114,6 @@ class GatheredInTasks(FollowedBatch):
         """Yield state rows with the index of their target."""
         place = self.state_writes[state.table, state.change]
         return ((place, part) for part in state.rows.to_batches())
-
-    def _by_key(self, rows: DataFrame, tasks: int | None = None) -> DataFrame:
-        """Return rows such that a task has all rows of a key of the target."""
-        key = [rows[quote_name(name)] for name in self.query.key]
-        return rows.repartition(*key) if tasks is None else rows.repartition(tasks, *key)
 
     def _puts_and_deletes(self, rows: Mapping[int, pa.Table]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of the target to put, and the keys to delete, for rows that leave (-1) and enter (1)."""
@@ -149,7 +138,7 @@ class GatheredInTasks(FollowedBatch):
             if name not in plan.tables:
                 continue
             kept, tasks = self._kept(running, name)
-            view, shown = f"{_VIEW}_{number}", ", ".join(map(quote_name, arranged.schema.names))
+            view, shown = f"{BATCH_VIEW}_{number}", ", ".join(map(quote_name, arranged.schema.names))
             kept.createOrReplaceTempView(view)
             before[name] = after[name] = f"SELECT {shown} FROM {view}"
             count += tasks
@@ -223,7 +212,7 @@ class GatheredInTasks(FollowedBatch):
             signed: the results of the inner query over all rows before and after the batch.
         """
         tasks = running.tasks
-        merged = running.persisted(self._changed_groups(inner.groups).merged(signed, tasks))
+        merged = running.persisted(self._grouped(inner.groups).merged(signed, tasks))
         staged = tasks.stage_routed(merged, partial(self._arranged_groups, inner))
         rows = partial(self._signed_groups, inner, tasks)
         return staged, LargeChange(map_in_arrow(merged, rows, self._changed_columns(inner.table)))
@@ -252,7 +241,7 @@ class GatheredInTasks(FollowedBatch):
     def _stage_whole(self, signed: DataFrame, count: int, tasks: BatchTasks) -> Receipts:
         """Stage the difference between the results over all rows before and after a batch."""
         if self.groups is not None:
-            return self._changed_groups(self.groups).stage_changes(signed, tasks)
+            return self._grouped(self.groups).stage_changes(signed, tasks)
         rows = self._by_key(signed.toDF(*self.query.names, SIGN), tasks=count)
         return tasks.stage_routed(rows, self._changed_rows)
 
@@ -322,13 +311,13 @@ class GatheredLoad(GatheredInTasks):
                 views = {}
                 entered = entered_rows(changes, self.query.scans, self._columns)
                 for number, (name, rows) in enumerate(entered.items()):
-                    views[name.lower()] = f"{_VIEW}_{number}"
+                    views[name.lower()] = f"{BATCH_VIEW}_{number}"
                     rows.createOrReplaceTempView(views[name.lower()])
                 for number, inner in enumerate(self.query.inner, len(views)):
                     signed = self._entering(session, with_views(inner.rows_sql, views))
                     persisted.append(self._grouped(inner.groups).merged(signed, tasks).persist())
                     staged.append(tasks.stage_routed(persisted[-1], partial(self._arranged_groups, inner)))
-                    views[inner.table] = f"{_VIEW}_{number}"
+                    views[inner.table] = f"{BATCH_VIEW}_{number}"
                     persisted[-1].where(ALIVE).select(*inner.schema.names).createOrReplaceTempView(views[inner.table])
                 staged.append(self._stage(session, with_views(self.query.rows_sql, views), tasks))
         finally:

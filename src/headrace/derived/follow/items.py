@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.derived.aggregate_calls import KINDS, is_aggregate_call
 from headrace.derived.follow.refusals import NotSplit
 from headrace.derived.follow.relations import Select
+from headrace.derived.gathering.names import alike
 from headrace.derived.own_names import argument_column, group_column, value_column
 from headrace.sql_text.expressions import (
     Atom,
@@ -141,7 +142,7 @@ class Items:
                     raise NotSplit(f"no item {number} in the select list")
                 return items[number - 1].start, items[number - 1].end
             if token.is_name:
-                named = [item for item in items if item.alias is not None and _alike(item.alias, token.name)]
+                named = [item for item in items if item.alias is not None and alike(item.alias, token.name)]
                 if named and not self._names.is_column(quote_name(token.name)):
                     return named[0].start, named[0].end
         while text.is_symbol(start, "(") and text.closing[start] == end - 1:
@@ -313,7 +314,7 @@ class Items:
     def _alias(self, atom: Atom, visible: int) -> str | None:
         """Return the converted expression of the item with an alias, if a name is one. A column precedes an alias."""
         items, name = self._select.items, atom.written[0]
-        found = [number for number, item in enumerate(items[:visible]) if item.alias and _alike(item.alias, name)]
+        found = [number for number, item in enumerate(items[:visible]) if item.alias and alike(item.alias, name)]
         if not found:
             return None
         if self._names.is_column(atom.sql()):
@@ -366,7 +367,7 @@ class Items:
             if self._text.is_name(index) and not self._text.is_symbol(index - 1, "."):
                 name = self._text.tokens[index].name
                 for number, item in enumerate(self._select.items[:visible]):
-                    named = item.alias is not None and _alike(item.alias, name)
+                    named = item.alias is not None and alike(item.alias, name)
                     if (
                         named
                         and self.uses_aggregates(item.start, item.end, number)
@@ -378,7 +379,3 @@ class Items:
 
 def _plain(converted: str) -> str:
     return converted.strip("() \n\t").replace("`", "").lower()
-
-
-def _alike(left: str, right: str) -> bool:
-    return left.lower() == right.lower()

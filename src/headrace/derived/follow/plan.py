@@ -30,6 +30,14 @@ _FIXED_ZONE = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|(UTC|GMT)?[+-]\d{1,2}(:?\
 _NOT_A_TOKEN = re.compile(r"[`'\"]|--|/[/*]")
 
 
+def groups_view(types: StructType) -> StructType:
+    """Return the columns of the view that the result SQL reads, for those of its groups and aggregates."""
+    from pyspark.sql.types import BooleanType, DataType, StructField, StructType
+
+    own = [StructField(ALIVE, BooleanType()), StructField(STATE, DataType.fromDDL(STATE_DDL))]
+    return StructType([*types.fields, *own])
+
+
 @dataclass(frozen=True)
 class FollowedPlan:
     """A query over followed scans, as its batches run it.
@@ -138,13 +146,10 @@ class FollowedPlan:
         Args:
             number: that of an inner query; 0 for the groups at the end.
         """
-        from pyspark.sql.types import BooleanType, DataType, StructField, StructType
-
         groups, types, states = self.query.groups, self.group_types, self.states(keeps_previous=keeps_previous)
         if groups is None or types is None or states is None:
             return None
-        own = [StructField(ALIVE, BooleanType()), StructField(STATE, DataType.fromDDL(STATE_DDL))]
-        return GroupQuery(states, StructType([*types.fields, *own]), groups.result_sql, groups.copied, number)
+        return GroupQuery(states, groups_view(types), groups.result_sql, groups.copied, number)
 
     def check_key(self, table: str, primary_key: Sequence[str]) -> None:
         """Check that each row of the result has its own key in the target, which does not change.

@@ -30,7 +30,7 @@ from headrace.derived.follow.gathered import (
     refuse_constructs,
 )
 from headrace.derived.follow.inner_queries import InnerQueries
-from headrace.derived.follow.plan import FollowedPlan
+from headrace.derived.follow.plan import FollowedPlan, groups_view
 from headrace.derived.follow.refusals import NotSplit
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import check_text_settings
@@ -39,13 +39,11 @@ from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.gathering.signed_joins import signed_join
 from headrace.derived.gathering.unique import unique_columns
 from headrace.derived.own_names import (
-    ALIVE,
     GROUPS_VIEW,
     KEEP,
     ORDER,
     SIGN,
     STATE,
-    STATE_DDL,
     inner_groups,
     inner_table,
     output_column,
@@ -273,10 +271,7 @@ def _check_results(
     spark: SparkSession, groups: Grouping, schema: StructType, types: StructType, views: EmptyViews
 ) -> None:
     """Check that the result SQL gives the columns of the query."""
-    from pyspark.sql.types import BooleanType, DataType, StructField, StructType
-
-    own = [StructField(ALIVE, BooleanType(), nullable=False), StructField(STATE, DataType.fromDDL(STATE_DDL))]
-    result_sql = with_views(groups.result_sql, {GROUPS_VIEW: views.view(StructType([*types.fields, *own]))})
+    result_sql = with_views(groups.result_sql, {GROUPS_VIEW: views.view(groups_view(types))})
     result = _analysed(spark, result_sql)
     _check_operators(spark, result_sql)
     _check_same(schema, result, [*result.names[:-2], KEEP, STATE], own=2)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.batches.sinks.jobs import TargetJob, TargetJobs
+from headrace.batches.sinks.jobs import ANEW, TargetJob, TargetJobs
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.batch_content import (
     BatchQuery,
@@ -55,8 +55,6 @@ from headrace.support import failpoints
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_ANEW = "use a new checkpoint location and a new tunnel, and set overwrite to true"
 
 
 @dataclass(frozen=True)
@@ -288,7 +286,7 @@ def other_scans(layout: StateLayout, scans: Sequence[FollowedScan]) -> OptionErr
         "a new text of a query must read the same scans of the same tables, because it continues with their tunnels",
         received=", ".join(scan.name for scan in scans),
         valid=", ".join(name for name, _ in layout.scans),
-        remedy=f"for other tables, {_ANEW}",
+        remedy=f"for other tables, {ANEW}",
     )
 
 
@@ -300,7 +298,7 @@ def check_target(store: Store, target: str) -> None:
             "this store cannot replace the text of a query: it does not publish target and state in one transaction",
             received=f"table {target!r} of {store.url}",
             valid="targets in an embedded store or in PostgreSQL",
-            remedy=_ANEW,
+            remedy=ANEW,
         )
 
 

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from headrace.derived.last_rows import net_changes
 from headrace.derived.own_names import ORDER, SIGN
 from headrace.errors import OptionError
@@ -25,7 +28,7 @@ ENTERING = ("insert", "update_postimage")
 """The types of changes whose rows enter a table."""
 _ENTERS = f"{CHANGE_TYPE} IN {ENTERING}"
 _SIGNED = f"CAST(CASE WHEN {_ENTERS} THEN 1 ELSE -1 END AS TINYINT) AS {SIGN}"
-_ORDERED = f"monotonically_increasing_id() AS {ORDER}"
+ORDERED = f"monotonically_increasing_id() AS {ORDER}"
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class FollowedScan:
         table = "" if tunnel is None else table_of(name, stream.schema)
         return cls(name, columns, key, str(change.get(SOURCE, "")), tunnel, table, numbers_in(columns))
 
-    def signed(self, changes: DataFrame, *, net: bool = False) -> DataFrame:
+    def signed(self, changes: DataFrame, *, net: bool) -> DataFrame:
         """Return the rows of a batch with `SIGN` and `ORDER` instead of the columns of changes.
 
         Args:
@@ -98,13 +101,24 @@ class FollowedScan:
         """
         columns = [quote_name(field.name) for field in self.schema]
         if not net:
-            return changes.selectExpr(*columns, _SIGNED, _ORDERED)
-        return self._net(changes.selectExpr(*columns, _SIGNED)).selectExpr("*", _ORDERED)
+            return changes.selectExpr(*columns, _SIGNED, ORDERED)
+        return self._net(changes.selectExpr(*columns, _SIGNED)).selectExpr("*", ORDERED)
 
     def _net(self, rows: DataFrame) -> DataFrame:
         # All changes of a key are in one partition, in their order: a channel of a batch is one task.
         places = [self.schema.names.index(name) for name in self.key]
         return map_in_arrow(rows, lambda parts: net_changes(parts, places), rows.schema)
+
+
+def signed_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows of changes with `SIGN` instead of the columns of changes.
+
+    Args:
+        schema: the columns of the table to return, in Spark's Arrow types.
+    """
+    enters = pc.is_in(rows.column(CHANGE_TYPE), pa.array(ENTERING))
+    signs = pc.if_else(enters, pa.scalar(1, pa.int8()), pa.scalar(-1, pa.int8()))
+    return rows.select(schema.names).cast(schema).append_column(SIGN, signs)
 
 
 def table_of(scan: str, schema: StructType) -> str:

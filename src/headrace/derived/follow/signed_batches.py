@@ -11,16 +11,16 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headrace.derived.follow.batch_content import FollowedBatch, GroupQuery
+from headrace.derived.follow.scans import ORDERED
 from headrace.derived.follow.sources import batch_of_each
 from headrace.derived.last_rows import last_rows
-from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
+from headrace.derived.own_names import ALIVE, BATCH_VIEW, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
 from headrace.derived.state.state_tables import NoState, StateReads, StateRows, open_tables
-from headrace.model.own_names import PREFIX
 from headrace.model.tables.change_columns import CHANGE_TYPE, TRUNCATE
 from headrace.ports import Staged
 from headrace.spark.batch_tasks import BatchTasks, Receipts
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from headrace.ports import Store
 
-_VIEW = f"{PREFIX}batch"
 # Spark joins smaller partitions of a shuffle into one task. By default it does so below 1 MB, which is 100,000 groups.
 TASK_BYTES = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "64k")
 # A first batch that replaces the rows of the target puts all of them at the end.
@@ -55,10 +54,7 @@ class SignedBatch(FollowedBatch):
 
     def stage_tables(self, tables: Mapping[str, DataFrame], tasks: BatchTasks) -> Receipts:
         """Stage the result over whole tables, by scan, as the first batch of a query does."""
-        signed = {
-            name: rows.selectExpr("*", f"CAST(1 AS TINYINT) AS {SIGN}", f"monotonically_increasing_id() AS {ORDER}")
-            for name, rows in tables.items()
-        }
+        signed = {name: rows.selectExpr("*", f"CAST(1 AS TINYINT) AS {SIGN}", ORDERED) for name, rows in tables.items()}
         return self.stage_changes(self.query.signed_rows(signed), tasks)
 
     @abstractmethod
@@ -72,7 +68,7 @@ class FollowedRows(SignedBatch):
     def stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
         rows = signed.toDF(*self.query.names, *signed.columns[-2:])
         if self.query.gathers:
-            rows = rows.repartition(*_columns(self.query.key)).sortWithinPartitions(ORDER)
+            rows = self._by_key(rows).sortWithinPartitions(ORDER)
         return tasks.stage_routed(rows, self._last_rows)
 
     def _last_rows(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, pa.RecordBatch]]:
@@ -97,7 +93,7 @@ class FollowedGroups(SignedBatch):
             # One step of Python instead of two, and no rows of Spark between them.
             route = partial(self._merge_and_route, tasks.batch, groups.copied)
             return tasks.stage_routed(self._by_group(signed), route)
-        view = f"{_VIEW}_groups"
+        view = f"{BATCH_VIEW}_groups"
         self.merged(signed, tasks).createOrReplaceTempView(view)
         results = signed.sparkSession.sql(with_views(groups.result_sql, {GROUPS_VIEW: view}))
         return tasks.stage_routed(results.toDF(*self.query.names, KEEP, STATE), self._route_results)
@@ -178,11 +174,3 @@ def _no_change(rows: DataFrame) -> DataFrame:
 
     values = [F.lit(0 if field.name == SIGN else None).cast(field.dataType).alias(field.name) for field in rows.schema]
     return rows.sparkSession.range(1).select(*values)
-
-
-def _columns(names: Iterable[str]) -> list[Any]:
-    from pyspark.sql import functions as F
-
-    from headrace.sql_text.lexer import quote_name
-
-    return [F.col(quote_name(name)) for name in names]

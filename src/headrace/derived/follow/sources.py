@@ -7,7 +7,7 @@ one position for all of them. Further sources are united with it, each with its 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.derived.follow.scans import ENTERING, FollowedScan, table_of
+from headrace.derived.follow.scans import ENTERING, FollowedScan, signed_rows, table_of
 from headrace.derived.gathering.gather import by_sign, difference
 from headrace.derived.last_rows import net_changes
 from headrace.derived.own_names import ORDER, SIGN
@@ -157,29 +157,18 @@ def _places(scans: Sequence[FollowedScan]) -> dict[str, _Place]:
     return {scan.name: found[scan.name] for scan in scans}
 
 
-def _rows_of_each(batch: DataFrame, scans: Sequence[FollowedScan]) -> dict[str, DataFrame]:
-    """Return the rows of each scan, with the columns of the scan and of changes."""
+@contextmanager
+def batch_of_each(batch: DataFrame, scans: Sequence[FollowedScan], *, net: bool) -> Iterator[dict[str, DataFrame]]:
+    """Yield the signed rows of a batch of `one_stream`, by scan; see `FollowedScan.signed`."""
     found = {}
     for scan, place in zip(scans, _places(scans).values(), strict=True):
         changes = [place.change(name) for name in CHANGE_COLUMNS.names]
-        found[scan.name] = place.own(batch).selectExpr(*place.columns(scan.schema.names), *changes)
-    return found
-
-
-@contextmanager
-def batch_of_each(
-    batch: DataFrame, scans: Sequence[FollowedScan], *, net: bool = False
-) -> Iterator[dict[str, DataFrame]]:
-    """Yield the signed rows of a batch of `one_stream`, by scan; see `FollowedScan.signed`."""
-    rows = _rows_of_each(batch, scans)
-    if len(scans) == 1:
-        yield {scan.name: scan.signed(rows[scan.name], net=net) for scan in scans}
-        return
-    batch.persist()
-    try:
-        yield {scan.name: scan.signed(rows[scan.name], net=net) for scan in scans}
-    finally:
-        batch.unpersist()
+        rows = place.own(batch).selectExpr(*place.columns(scan.schema.names), *changes)
+        found[scan.name] = scan.signed(rows, net=net)
+    with ExitStack() as opened:
+        if len(scans) > 1:
+            opened.callback(batch.persist().unpersist)
+        yield found
 
 
 def used_columns(batch: DataFrame, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]) -> DataFrame:
@@ -234,12 +223,9 @@ def signed_tables(
     The rows that stand for a TRUNCATE are left out.
     """
     for scan, part in _tables(rows, scans, columns):
-        schema, types = columns[scan.name], part.column(CHANGE_TYPE)
-        if pc.any(truncates := pc.equal(types, TRUNCATE), min_count=0).as_py():
+        if pc.any(truncates := pc.equal(part.column(CHANGE_TYPE), TRUNCATE), min_count=0).as_py():
             part = part.filter(pc.invert(truncates))
-        enters = pc.is_in(part.column(CHANGE_TYPE), pa.array(ENTERING))
-        signs = pc.if_else(enters, pa.scalar(1, pa.int8()), pa.scalar(-1, pa.int8()))
-        yield scan, part.select(schema.names).cast(schema).append_column(SIGN, signs)
+        yield scan, signed_rows(part, columns[scan.name])
 
 
 def entered_rows(

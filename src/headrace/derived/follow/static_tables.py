@@ -12,11 +12,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from headrace.batches.sinks.jobs import ANEW
 from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import FORMATS, format_named
 from headrace.model.own_names import PREFIX
+from headrace.spark.analysed_plans import leaves
 from headrace.spark.connect import is_connect
 from headrace.spark.masters import is_this_machine
 from headrace.sql_text.lexer import quote_name
@@ -99,9 +101,8 @@ def refuse_target(spark: SparkSession, names: Sequence[str], store: Store, targe
 
 def _locations(df: DataFrame) -> Iterator[Location]:
     """Yield the tables of headrace's formats that a DataFrame reads, also below views."""
-    leaves: Any = df._jdf.queryExecution().analyzed().collectLeaves()
-    for leaf in (leaves.apply(index) for index in range(leaves.size())):
-        if leaf.getClass().getSimpleName() == "DataSourceV2Relation" and leaf.table().name().lower() in FORMATS:
+    for leaf in leaves(df, "DataSourceV2Relation"):
+        if leaf.table().name().lower() in FORMATS:
             location = format_named(leaf.table().name()).locate(dict(leaf.options().asCaseSensitiveMap()))
             if location.table is not None:
                 yield location
@@ -126,8 +127,7 @@ def read_again(spark: SparkSession, tables: Sequence[StaticTable]) -> None:
         if _fingerprint(rows) != table.fingerprint:
             raise OptionError(
                 f"executors were lost with the rows of static table {table.name}, and it has other rows now",
-                remedy="restore its rows, and start the query again; or compute the target again: use a new checkpoint "
-                "location and a new tunnel, and set overwrite to true",
+                remedy=f"restore its rows, and start the query again; or compute the target again: {ANEW}",
             )
         rows.createOrReplaceTempView(table.view)
 

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.batches.feeds.tunnel_feed import TunnelFeed
-from headrace.derived.follow.scans import FollowedScan
+from headrace.batches.sinks.jobs import ANEW
+from headrace.derived.follow.scans import FollowedScan, signed_rows
 from headrace.derived.gathering.row_keys import row_bytes
 from headrace.derived.last_rows import net_changes
 from headrace.derived.own_names import SIGN
 from headrace.errors import OptionError, StoreBusyError, UnsupportedError
 from headrace.formats.option_checks import options_for
 from headrace.formats.source import Source, TunnelRead
-from headrace.model.tables.change_columns import CHANGE_TYPE
 from headrace.model.tables.changes import ChangeOp, Changes
 from headrace.model.tunnels.values import FINISHED, ChannelKind, ChannelState, Position
 from headrace.options.option import BATCH_READ
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _PAGE_ROWS = 65_536
-_ENTERING = ("insert", "update_postimage")
-_ANEW = "use a new checkpoint location and a new tunnel, and set overwrite to true"
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class TablePosition:
             raise UnsupportedError(
                 f"the table of scan {self.scan.name} cannot be read as of the last batch",
                 received="a session of Spark Connect" if is_connect(self.df.sparkSession) else "an unknown reader",
-                remedy=f"start the new text from a classic session; or {_ANEW}",
+                remedy=f"start the new text from a classic session; or {ANEW}",
             )
         return found[0]
 
@@ -124,7 +122,7 @@ class TablePosition:
             raise UnsupportedError(
                 "a table of a tunnel of several tables cannot be read as of the last batch",
                 received=f"scan {self.scan.name}, tunnel {tunnel.name!r}",
-                remedy=_ANEW,
+                remedy=ANEW,
             )
         try:
             with tunnel.table.scan(list(self.scan.key), limit=1):
@@ -133,7 +131,7 @@ class TablePosition:
             raise UnsupportedError(
                 "the table of a tunnel that leaves out or masks a part of it cannot be read as of the last batch",
                 received=f"scan {self.scan.name}, tunnel {tunnel.name!r}",
-                remedy=_ANEW,
+                remedy=ANEW,
             ) from error
         base = [each.id for each in tunnel.channels(positions) if each.kind is ChannelKind.BASE_DATA]
         unread = [channel for channel in base if positions.get(channel) != FINISHED]
@@ -150,13 +148,8 @@ class TablePosition:
         """Return the keys with changes after some positions, as `row_bytes`, and their rows before these changes."""
         schema, shape = arrow_schema(self.scan.schema), read.shape(tunnel, None)
         signed = schema.append(pa.field(SIGN, pa.int8()))
-        parts = [signed.empty_table()]
-        for changes in self._changes(tunnel, positions):
-            rows = pa.table(shape.rows(changes))
-            enters = pc.is_in(rows.column(CHANGE_TYPE), pa.array(_ENTERING))
-            signs = pc.if_else(enters, pa.scalar(1, pa.int8()), pa.scalar(-1, pa.int8()))
-            parts.append(rows.select(schema.names).cast(schema).append_column(signed.field(SIGN), signs))
-        rows = pa.concat_tables(parts).combine_chunks()
+        changes = [signed_rows(pa.table(shape.rows(each)), schema) for each in self._changes(tunnel, positions)]
+        rows = pa.concat_tables([signed.empty_table(), *changes]).combine_chunks()
         places = [schema.get_field_index(name) for name in self.scan.key]
         net = pa.Table.from_batches(net_changes(rows.to_batches(), places), signed)
         before = net.filter(pc.less(net.column(SIGN), 0)).drop_columns([SIGN])
