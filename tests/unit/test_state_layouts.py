@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructType
 
 import headrace
+from headrace.derived.follow.batch_content import BatchQuery
 from headrace.derived.follow.layouts import StateLayout
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.gathering import constructs
@@ -30,30 +31,34 @@ def gathering(columns: list[str], *keys: tuple[str, ...]) -> Gathering:
     return Gathering(plan_whole(["orders"], constructs.JOIN), tables, None)
 
 
+def query(gathering: Gathering) -> BatchQuery:
+    return BatchQuery((ORDERS,), "", (), (), gathers=False, gathering=gathering)
+
+
 def test_a_text_keeps_the_arrangements_that_have_its_columns(tmp_path: Path) -> None:
     with headrace.open(tmp_path / "store", create=True) as store:
         first = StateLayout((("orders", "mark a"),))
         old = gathering(["id", "user", "price"], ("user",), ("id",))
-        state = first.state(store, "totals", "job", [], old)
+        state = first.state(store, "totals", "job", query(old))
         recorded = StateLayout.of_json(json.loads(json.dumps(first.recorded(state, old).to_json())))
         fewer, covering = recorded.arranged(gathering(["id", "user"], ("id",), ("price",)), [ORDERS])
         assert fewer.tables["orders"].schema.names == ["id", "user", "price"]
         layout = recorded.following([ORDERS], fewer, covering)
-        new = layout.state(store, "totals", "job", [], fewer)
+        new = layout.state(store, "totals", "job", query(fewer))
         # By id it is kept, by price it has a name of its own.
         assert new["t0_0"].name == state["t0_1"].name
         assert new["t0_1"].name not in {each.name for each in state.values()}
         # The same text finds them again at its next start.
         again = StateLayout.of_json(layout.recorded(new, fewer).to_json())
         effective, _ = again.arranged(gathering(["id", "user"], ("id",), ("price",)), [ORDERS])
-        assert again.state(store, "totals", "job", [], effective) == new
+        assert again.state(store, "totals", "job", query(effective)) == new
 
 
 def test_a_text_with_another_column_keeps_none(tmp_path: Path) -> None:
     with headrace.open(tmp_path / "store", create=True) as store:
         layout = StateLayout((("orders", "mark a"),))
         old = gathering(["id", "user"], ("user",))
-        recorded = layout.recorded(layout.state(store, "totals", "job", [], old), old)
+        recorded = layout.recorded(layout.state(store, "totals", "job", query(old)), old)
         wider = gathering(["id", "user", "price"], ("user",))
         assert recorded.arranged(wider, [ORDERS]) == (wider, {})
 
@@ -63,7 +68,7 @@ def test_rows_are_kept_only_if_no_kept_column_is_another_one_now(tmp_path: Path)
     with headrace.open(tmp_path / "store", create=True) as store:
         for columns, kept in (["id", "user"], True), (["id", "user", "price"], False):
             old, layout = gathering(columns, ("user",)), StateLayout().reading([before])
-            recorded = layout.recorded(layout.state(store, "totals", "job", [], old), old)
+            recorded = layout.recorded(layout.state(store, "totals", "job", query(old)), old)
             recorded = StateLayout.of_json(json.loads(json.dumps(recorded.to_json())))
             assert not recorded.exchanged(before)
             assert recorded.exchanged(now) == {"price"}

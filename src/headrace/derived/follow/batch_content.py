@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.static_tables import StaticTable, is_loss, read_again
+from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.last_rows import DELETES, PUTS, null_key
 from headrace.derived.own_names import BATCH_VIEW, KEEP, inner_groups
 from headrace.derived.state.group_states import GroupStates
@@ -117,6 +118,8 @@ class BatchQuery:
         used: the names of the columns that the query uses, as the setting `USED_COLUMNS`; None for all.
         inner: the inner queries whose groups `rows_sql` reads, inner ones first.
         signed_sql: for rows that are gathered, the query for those that leave and that enter; see `signed_join`.
+        groups: the aggregates at the end of the query; None without.
+        gathering: how the rows are found over which the query is evaluated; None if it runs over signed rows.
     """
 
     scans: tuple[FollowedScan, ...]
@@ -128,6 +131,13 @@ class BatchQuery:
     used: str | None = None
     inner: tuple[InnerGroups, ...] = ()
     signed_sql: str | None = None
+    groups: GroupQuery | None = None
+    gathering: Gathering | None = None
+
+    @property
+    def all_groups(self) -> list[GroupQuery]:
+        """The groups at the end of the query, if it has any, and those of its inner queries."""
+        return [*([] if self.groups is None else [self.groups]), *(each.groups for each in self.inner)]
 
     def signed_rows(self, changes: Mapping[str, DataFrame]) -> DataFrame:
         """Return the signed rows of a batch.

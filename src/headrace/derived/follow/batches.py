@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from headrace.batches.sinks import batch_figures
 from headrace.batches.sinks.jobs import TargetJob, TargetJobs, target_taken, text_replaced
 from headrace.batches.sinks.targets import TableTarget
-from headrace.derived.follow.batch_content import BatchQuery, FollowedBatch, GroupQuery
+from headrace.derived.follow.batch_content import BatchQuery, FollowedBatch
 from headrace.derived.follow.gathered_batches import GatheredBatch
 from headrace.derived.follow.gathered_in_tasks import GatheredLoad
 from headrace.derived.follow.layouts import StateLayout
@@ -47,17 +47,13 @@ class FollowedBatches(StreamBatches):
     """The function of ``foreachBatch`` of a followed query.
 
     Attributes:
-        query: the signed rows of a batch.
-        groups: the aggregates of the query; None without.
-        gathering: how the rows are found over which the query is evaluated; None if it runs over signed rows.
+        query: what a batch computes.
         target: the target.
         job: the job without its tables; its ``job`` is empty if it has no checkpoint yet.
         layout: the tables of state.
     """
 
     query: BatchQuery
-    groups: GroupQuery | None
-    gathering: Gathering | None
     target: TableTarget
     job: TargetJob
     layout: StateLayout
@@ -71,9 +67,9 @@ class FollowedBatches(StreamBatches):
             OptionError: the job cannot have the target, see `TargetJobs.begin`; or another job has taken it during
                 the batch, which is not published.
         """
-        jobs, groups, gathering = TargetJobs(store), self.groups, self.gathering
-        state = self.layout.state(store, self.target.name, job, all_groups(self.query, groups), gathering)
-        wanted = job_with_state(replace(self.job, job=job), state, self.layout, gathering)
+        jobs, groups = TargetJobs(store), self.query.groups
+        state = self.layout.state(store, self.target.name, job, self.query)
+        wanted = job_with_state(replace(self.job, job=job), state, self.layout, self.query.gathering)
         is_new = not number and jobs.own(wanted) is None
         begun, claim = jobs.begin(wanted, number)
         replaces = number == 0 and begun.overwrite
@@ -83,7 +79,7 @@ class FollowedBatches(StreamBatches):
             tables = open_tables(store, state) if number else create_tables(store, state)
             if groups is not None:
                 groups.states.sweep(tables, number)
-            content = batch_of(self.query, self.target, state, groups, gathering, first=number == 0, replaces=replaces)
+            content = batch_of(self.query, self.target, state, first=number == 0, replaces=replaces)
             try:
                 self._publish(store, job, batch, number, content, claim)
             except Exception as error:
@@ -115,7 +111,7 @@ class FollowedBatches(StreamBatches):
         scans = [scan.name for scan in self.query.scans]
         if len(scans) > 1:
             received = f"a query over {', '.join(scans)}, whose state does not say which rows are of which table"
-        elif self.groups is not None and keeps_previous(store):
+        elif self.query.groups is not None and keeps_previous(store):
             received = f"state of groups in {store.url}, which has no transaction over all rows"
         else:
             return
@@ -136,11 +132,6 @@ class FollowedBatches(StreamBatches):
         batch_figures.note_state(job, number, *self._size)
 
 
-def all_groups(query: BatchQuery, groups: GroupQuery | None) -> list[GroupQuery]:
-    """Return the groups at the end of a query, if it has any, and those of its inner queries."""
-    return [*([] if groups is None else [groups]), *(each.groups for each in query.inner)]
-
-
 def _total(numbers: Iterable[int | None]) -> int | None:
     """Return the sum of numbers; None if one of them is unknown."""
     found = list(numbers)
@@ -157,19 +148,12 @@ def job_with_state(
 
 
 def batch_of(
-    query: BatchQuery,
-    target: TableTarget,
-    state: Mapping[str, StateTable],
-    groups: GroupQuery | None,
-    gathering: Gathering | None,
-    *,
-    first: bool,
-    replaces: bool,
+    query: BatchQuery, target: TableTarget, state: Mapping[str, StateTable], *, first: bool, replaces: bool
 ) -> FollowedBatch:
     """Return what a batch of a query writes."""
-    if gathering is not None:
-        gathered = GatheredLoad if first else GatheredBatch
-        return gathered(query, target, first, replaces, state, groups, gathering)
-    if groups is not None:
-        return FollowedGroups(query, target, first, replaces, state, groups)
-    return FollowedRows(query, target, first, replaces, state)
+    kind: type[FollowedBatch]
+    if query.gathering is not None:
+        kind = GatheredLoad if first else GatheredBatch
+    else:
+        kind = FollowedRows if query.groups is None else FollowedGroups
+    return kind(query, target, first, replaces, state)

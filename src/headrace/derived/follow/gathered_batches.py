@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,7 +43,6 @@ _MOST_ROWS = 500_000
 _log = logging.getLogger("headrace")
 
 
-@dataclass(frozen=True)
 class GatheredBatch(GatheredInTasks):
     """A batch whose query is evaluated over the rows before and after it that its changes reach."""
 
@@ -82,10 +80,10 @@ class GatheredBatch(GatheredInTasks):
             found = self._signed(running, self.gathering.plan, self.query, changes)
             if not isinstance(found, dict):
                 receipts.append(self._stage_whole(*found, tasks))
-            elif self.groups is None:
+            elif self.query.groups is None:
                 routed += self._changes_of_rows(store, {sign: self._named(rows) for sign, rows in found.items()})
             else:
-                routed += self._changes_of_groups(session, self.groups, running.tables, found, tasks.batch)
+                routed += self._changes_of_groups(session, self.query.groups, running.tables, found, tasks.batch)
             return all_receipts([*receipts, self._staged(store, tasks, routed)])
 
     def _signed(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -82,17 +82,14 @@ def all_receipts(parts: Iterable[Receipts]) -> Receipts:
     return [[receipt for each in of_target for receipt in each] for of_target in zip(*parts, strict=True)]
 
 
-@dataclass(frozen=True)
 class GatheredInTasks(FollowedBatch):
-    """What batches over all rows have.
+    """What batches over all rows have."""
 
-    Attributes:
-        groups: the aggregates at the end of the query; None without.
-        gathering: how the rows are found over which the query is evaluated, and which rows are kept for that.
-    """
-
-    groups: GroupQuery | None
-    gathering: Gathering
+    @property
+    def gathering(self) -> Gathering:
+        """How the rows are found over which the query is evaluated, and which rows are kept for that."""
+        assert self.query.gathering is not None
+        return self.query.gathering
 
     @property
     def _types(self) -> dict[str, StructType]:
@@ -103,7 +100,8 @@ class GatheredInTasks(FollowedBatch):
     def _grouped(self, groups: GroupQuery) -> FollowedGroups:
         """Return the same batch with groups of signed rows: after the first batch, all rows before and after it."""
         grouped = FollowedGroups if self.first else _ChangedGroups
-        return grouped(self.query, self.target, self.first, self.replaces, self.state, groups)
+        query = replace(self.query, groups=groups, gathering=None)
+        return grouped(query, self.target, self.first, self.replaces, self.state)
 
     def _writes(self, table: str, change: TableChange) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the changes of the arrangements of a table, with the indexes of their targets."""
@@ -240,8 +238,8 @@ class GatheredInTasks(FollowedBatch):
 
     def _stage_whole(self, signed: DataFrame, count: int, tasks: BatchTasks) -> Receipts:
         """Stage the difference between the results over all rows before and after a batch."""
-        if self.groups is not None:
-            return self._grouped(self.groups).stage_changes(signed, tasks)
+        if self.query.groups is not None:
+            return self._grouped(self.query.groups).stage_changes(signed, tasks)
         rows = self._by_key(signed.toDF(*self.query.names, SIGN), tasks=count)
         return tasks.stage_routed(rows, self._changed_rows)
 
@@ -258,7 +256,6 @@ class GatheredInTasks(FollowedBatch):
         yield from self._puts_and_deletes(dict(difference(*sides)))
 
 
-@dataclass(frozen=True)
 class _ChangedGroups(FollowedGroups):
     """A batch whose signed rows are all rows before and after it. A group whose rows are the same is not touched."""
 
@@ -349,8 +346,8 @@ class GatheredLoad(GatheredInTasks):
 
     def _stage(self, session: SparkSession, rows_sql: str, tasks: BatchTasks) -> Receipts:
         """Stage the rows of the target, and the states of groups."""
-        if self.groups is not None:
-            return self._grouped(self.groups).stage_changes(self._entering(session, rows_sql), tasks)
+        if self.query.groups is not None:
+            return self._grouped(self.query.groups).stage_changes(self._entering(session, rows_sql), tasks)
         return tasks.stage_routed(self._by_key(session.sql(rows_sql).toDF(*self.query.names)), self._unique_rows)
 
     def _unique_rows(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.batches.sinks.jobs import state_name
-from headrace.derived.follow.batch_content import GroupQuery
+from headrace.derived.follow.batch_content import BatchQuery
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.gathering.arrangements import Arranged, Gathering
 from headrace.derived.state.state_tables import StateTable
@@ -123,17 +123,11 @@ class StateLayout:
         text = f"{job}-{self.generation}{self.attempt}" if self.generation else job
         return f"{state_name(store, target, text)}_"
 
-    def state(
-        self, store: Store, target: str, job: str, groups: Sequence[GroupQuery], gathering: Gathering | None
-    ) -> dict[str, StateTable]:
-        """Return the tables of state by role.
-
-        Args:
-            groups: the groups of the query and of its inner queries.
-        """
+    def state(self, store: Store, target: str, job: str, query: BatchQuery) -> dict[str, StateTable]:
+        """Return the tables of state of a query by role."""
         prefix = self.prefix(store, target, job)
-        found = {role: table for each in groups for role, table in each.tables(prefix).items()}
-        found |= {} if gathering is None else gathering.state(prefix)
+        found = {role: table for each in query.all_groups for role, table in each.tables(prefix).items()}
+        found |= {} if query.gathering is None else query.gathering.state(prefix)
         return {role: replace(table, name=self.names.get(role, table.name)) for role, table in found.items()}
 
     def following(

@@ -26,19 +26,17 @@ from headrace.batches.sinks.jobs import ANEW, TargetJob, TargetJobs
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.batch_content import (
     BatchQuery,
-    GroupQuery,
     drop_views,
     is_of_expression,
     named_expressions,
 )
-from headrace.derived.follow.batches import all_groups, batch_of, job_with_state
+from headrace.derived.follow.batches import batch_of, job_with_state
 from headrace.derived.follow.gathered_in_tasks import GatheredLoad
 from headrace.derived.follow.layouts import Arrangement, StateLayout
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.signed_batches import TASK_BYTES, SignedBatch
 from headrace.derived.follow.sources import packed
 from headrace.derived.follow.table_positions import TablePosition
-from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.state.state_tables import StateTable, create_tables
 from headrace.errors import ClaimLostError, ExpressionError, OptionError, UnsupportedError
 from headrace.formats.source import splits
@@ -90,8 +88,7 @@ class Replacement:
 
     Attributes:
         old: the record of the job with the old text.
-        query, groups, target: those of the batches with the new text.
-        gathering: that of the batches with the new text, with the columns that kept arrangements have.
+        query, target: those of the batches with the new text. Its arrangements have the columns of kept ones, too.
         layout: the tables of state of the new text.
         covering: the arrangements of the old text that have the rows of a scan, by scan in lower case.
         positions: the tables at the end of the last batch, by scan in lower case.
@@ -100,9 +97,7 @@ class Replacement:
 
     old: TargetJob
     query: BatchQuery
-    groups: GroupQuery | None
     target: TableTarget
-    gathering: Gathering | None
     layout: StateLayout
     covering: Mapping[str, list[Arrangement]]
     positions: Mapping[str, TablePosition]
@@ -140,15 +135,14 @@ class Replacement:
         return TextChange(tuple(kept), tuple(computed), reads, gained, emptied)
 
     def _state_in_words(self, role: str) -> str:
-        for arranged in () if self.gathering is None else self.gathering.tables.values():
+        for arranged in () if self.query.gathering is None else self.query.gathering.tables.values():
             if role in arranged.roles:
                 columns = arranged.shown(arranged.schema.names)
                 return f"rows of {arranged.name} by ({arranged.shown(arranged.roles[role])}): {columns}"
         return f"the state of groups ({role})"
 
     def state(self, store: Store) -> dict[str, StateTable]:
-        groups = all_groups(self.query, self.groups)
-        return self.layout.state(store, self.target.name, self.old.job, groups, self.gathering)
+        return self.layout.state(store, self.target.name, self.old.job, self.query)
 
     def run(self, spark: SparkSession, store: Store, sink: LocatedSink, wanted: TargetJob) -> None:
         """Compute and publish the result of the new text, after `check`.
@@ -167,7 +161,7 @@ class Replacement:
             if store.publisher(self.old.job).last_batch() != self.last:
                 raise _still_runs(self.last)
             create_tables(store, state)
-            now, claim = jobs.succeed(fenced, job_with_state(wanted, state, self.layout, self.gathering))
+            now, claim = jobs.succeed(fenced, job_with_state(wanted, state, self.layout, self.query.gathering))
             self._publish(spark, store, sink, fenced, state, claim)
         failpoints.reach("text-published")
         jobs.drop(now.obsolete)
@@ -182,7 +176,7 @@ class Replacement:
         claim: Claim,
     ) -> None:
         """Compute the result of the new text, and publish it with its record."""
-        content = batch_of(self.query, self.target, state, self.groups, self.gathering, first=True, replaces=True)
+        content = batch_of(self.query, self.target, state, first=True, replaces=True)
         # Spark may repeat the last batch, which must then be published for the new tables, too. If it is, because the
         # query writes the same tables as before, the result is the only batch of a job of its own.
         tasks = BatchTasks(sink, self.old.job, self.last, content.targets)
@@ -218,13 +212,13 @@ class Replacement:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
 
-        assert self.gathering is not None
+        assert self.query.gathering is not None
         frames: list[DataFrame] = []
         for name, position in self.positions.items():
-            columns = self.gathering.tables[name].schema.names
+            columns = self.query.gathering.tables[name].schema.names
             if name in self.covering:
                 table = store.table(self.covering[name][0].table)
-                read = self.gathering.tables[name].stored_columns[: len(columns)]
+                read = self.query.gathering.tables[name].stored_columns[: len(columns)]
                 schema = StructType([position.scan.schema[each] for each in columns])
                 rows = stored_rows(spark, sink.store, table.name, splits(table), read, schema)
             else:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -77,15 +76,14 @@ class FollowedRows(SignedBatch):
         return last_rows(parts, key, waiting_bytes=_NO_LIMIT) if waits else last_rows(parts, key)
 
 
-@dataclass(frozen=True)
 class FollowedGroups(SignedBatch):
-    """A batch with aggregates: signed rows are merged with the state of their groups.
+    """A batch with aggregates: signed rows are merged with the state of their groups."""
 
-    Attributes:
-        groups: the aggregates.
-    """
-
-    groups: GroupQuery
+    @property
+    def groups(self) -> GroupQuery:
+        """The aggregates."""
+        assert self.query.groups is not None
+        return self.query.groups
 
     def stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
         groups = self.groups

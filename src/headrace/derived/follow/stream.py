@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.batches.sinks.jobs import QUERY_PART, TargetJob, TargetJobs, is_changed
 from headrace.batches.sinks.targets import TableTarget
-from headrace.derived.follow.batch_content import BatchQuery, GroupQuery, InnerGroups
+from headrace.derived.follow.batch_content import BatchQuery, InnerGroups
 from headrace.derived.follow.batches import FollowedBatches
 from headrace.derived.follow.determinism import called_functions
 from headrace.derived.follow.layouts import Arrangement, StateLayout
@@ -127,7 +127,7 @@ class FollowedStream(BatchedStream):
                 raise columns_lost(list(dict.fromkeys(lost)))
             layout = layout.reading(scans)
             query = self._query(store, scans, static, gathering)
-            batches = FollowedBatches(sink, query, self._groups(store), gathering, self.target, job, layout)
+            batches = FollowedBatches(sink, query, self.target, job, layout)
             return self._start(one_stream(self.frames, scans), "append", batches)
 
     def _query(
@@ -146,6 +146,8 @@ class FollowedStream(BatchedStream):
             gathers=text.has_join,
             static=tuple(static),
             used=self._used(gathering),
+            groups=self.plan.group_query(keeps_previous=keeps_previous(store)),
+            gathering=gathering,
             inner=tuple(
                 InnerGroups(
                     inner_table(number),
@@ -227,9 +229,7 @@ class FollowedStream(BatchedStream):
         return Replacement(
             known,
             self._query(store, scans, static, gathering),
-            self._groups(store),
             self.target,
-            gathering,
             layout.following(scans, gathering, covering),
             covering,
             positions,
@@ -301,9 +301,6 @@ class FollowedStream(BatchedStream):
         if plan.gathering is not None and not self.allow_full_read:
             refuse_full_reads(plan.gathering)
         return replace(self, plan=plan)
-
-    def _groups(self, store: Store) -> GroupQuery | None:
-        return self.plan.group_query(keeps_previous=keeps_previous(store))
 
 
 def follow(
