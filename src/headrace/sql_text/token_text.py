@@ -111,6 +111,12 @@ class TokenText:
         """Return the index after a token, or after the brackets that it opens."""
         return self.closing.get(index, index) + 1
 
+    def without_brackets(self, start: int, end: int) -> tuple[int, int]:
+        """Return a range without the brackets around all of it."""
+        while self.is_symbol(start, "(") and self.after(start) == end:
+            start, end = start + 1, end - 1
+        return start, end
+
     def split(self, start: int, end: int) -> list[tuple[int, int]]:
         """Split a range at its commas outside of brackets."""
         parts = []

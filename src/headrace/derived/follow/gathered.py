@@ -180,9 +180,7 @@ def _last_select(tokens: QueryText, *, has_subqueries: bool) -> tuple[Range, Sel
     Raises:
         NotSplit: there are none, or they cannot be kept.
     """
-    first, end = 0, len(tokens.tokens)
-    while tokens.is_symbol(first, "(") and tokens.closing[first] == end - 1:
-        first, end = first + 1, end - 1
+    first, end = tokens.without_brackets(0, len(tokens.tokens))
     start = next((index for index in tokens.top(first, end) if tokens.is_word(index, "SELECT")), None)
     if start is None or any(tokens.set_operations(start, end)):
         raise NotSplit("a query that does not end with one SELECT")

@@ -43,9 +43,7 @@ class InnerQueries:
     def replace(self, read: Read) -> None:
         """Replace queries, inner ones first, so that the text of an outer one has those in place of the inner ones."""
         text = self._text
-        first, end = 0, len(text.tokens)
-        while text.is_symbol(first, "(") and text.closing[first] == end - 1:
-            first, end = first + 1, end - 1
+        first, end = text.without_brackets(0, len(text.tokens))
         openings = [index for index in range(first, end) if text.is_symbol(index, "(") and text.is_query(index)]
         for opening in sorted(openings, key=text.closing.__getitem__):
             self._replace((opening + 1, text.closing[opening]), read)

@@ -185,8 +185,7 @@ class Orderings:
             own_first: whether a name is first that of a column of FROM.
         """
         text = self._text
-        while text.is_symbol(start, "(") and text.after(start) == end:
-            start, end = start + 1, end - 1
+        start, end = text.without_brackets(start, end)
         alias = None
         if end == start + 1 and named:
             token = text.tokens[start]

@@ -116,8 +116,7 @@ class _Reader:
     def query(self, start: int, end: int, ctes: _Ctes, outer: Scope | None, unit: int) -> _Answer:
         """Read a query into a unit; return what it gives."""
         text = self._text
-        while text.is_symbol(start, "(") and text.closing[start] == end - 1:
-            start, end = start + 1, end - 1
+        start, end = text.without_brackets(start, end)
         if text.is_word(start, "WITH"):
             ctes, start = self._with(start + 1, end, ctes)
         operations = list(text.set_operations(start, end))
@@ -706,8 +705,6 @@ class _Reader:
     def _equality(self, start: int, end: int) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """Return the names of a condition that compares two plain columns."""
         text = self._text
-        while text.is_symbol(start, "(") and text.after(start) == end:
-            start, end = start + 1, end - 1
         if not text.is_name(start):
             return None
         left, index = text.dotted(start)
@@ -771,7 +768,7 @@ class _Reader:
         first = opening - 2 - negated
         while text.is_symbol(first - 1, ".") and text.is_name(first - 2):
             first -= 2
-        conjunct = next((each for each in self._wholes(start, end) if each[1] == text.after(opening)), None)
+        conjunct = next((each for each in text.conjuncts(start, end) if each[1] == text.after(opening)), None)
         if conjunct is None or conjunct[0] != first or not text.is_word(opening - 1, "IN") or not outputs:
             return
         left, right = scope.origin(text.dotted(first)[0]), outputs[0][1]
@@ -786,7 +783,7 @@ class _Reader:
     ) -> tuple[Place, Place] | None:
         """Return the column that a filter compares with the value of a table with one row, and that of the value."""
         text, after = self._text, self._text.after(opening)
-        first, last = next(each for each in self._wholes(start, end) if each[0] <= opening < each[1])
+        first, last = next(each for each in text.conjuncts(start, end) if each[0] <= opening < each[1])
         if last == after and text.is_name(first):
             name, operator = text.dotted(first)
             operators = range(operator, opening)
@@ -826,13 +823,6 @@ class _Reader:
             inside, _, known = ctes[name]
             return self._is_table(*inside, known)
         return name in self._tables
-
-    def _wholes(self, start: int, end: int) -> Iterator[Range]:
-        for each in self._text.conjuncts(start, end):
-            first, last = each
-            while self._text.is_symbol(first, "(") and self._text.after(first) == last:
-                first, last = first + 1, last - 1
-            yield first, last
 
     def _is_never_null(self, place: Place) -> bool:
         if place.occurrence < 0:

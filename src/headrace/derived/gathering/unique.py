@@ -21,9 +21,7 @@ def unique_columns(text: QueryText, model: QueryModel | None, count: int) -> tup
         model: the structure of the text; None if it is unclear.
         count: the number of output columns.
     """
-    start, end = 0, len(text.tokens)
-    while text.is_symbol(start, "(") and text.closing[start] == end - 1:
-        start, end = start + 1, end - 1
+    start, end = text.without_brackets(0, len(text.tokens))
     select = next((index for index in text.top(start, end) if text.is_word(index, "SELECT")), None)
     if select is None:
         return ()

@@ -190,8 +190,7 @@ class _Names:
 
     def _key_column(self, text: QueryText, start: int, end: int) -> str | None:
         """Return the key column that one side of an equation is; None if it is anything else."""
-        while text.is_symbol(start, "(") and text.after(start) == end:
-            start, end = start + 1, end - 1
+        start, end = text.without_brackets(start, end)
         parts, after = text.dotted(start) if text.is_name(start) else ((), start)
         if after != end:
             return None
