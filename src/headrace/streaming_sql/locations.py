@@ -108,14 +108,12 @@ class QueueLookup:
             NotFoundError: the consumer or the queue does not exist.
             OptionError: several stores have a consumer of this name.
         """
-        opening = self._store_with(str(name), "consumer") if queue is None else self._store_of_queue(queue)
-        with opening as store:
+        with contextlib.ExitStack() as opened:
+            if queue is None:
+                store = opened.enter_context(self._store_with(str(name), "consumer"))
+            else:
+                store, _ = opened.enter_context(self.queue(queue))
             yield store, store.consumer(str(name))
-
-    @contextlib.contextmanager
-    def _store_of_queue(self, queue: Name) -> Iterator[Store]:
-        with self.queue(queue) as (store, _):
-            yield store
 
     @contextlib.contextmanager
     def _store_with(self, name: str, kind: str) -> Iterator[Store]:
