@@ -18,22 +18,22 @@ def spark(cursor: Cursor) -> st.SparkStatement:
     return st.SparkStatement(part=cursor.whole)
 
 
-def plain(kind: Callable[..., Statement]) -> Reader:
+def plain(kind: type[Statement]) -> Reader:
     """Return the reader of a statement without further words."""
     return lambda cursor: kind(part=cursor.whole)
 
 
-def named(kind: Callable[..., Statement], what: str) -> Reader:
+def named(kind: type[st.NamedStatement], what: str) -> Reader:
     """Return the reader of a statement that ends with the name of something; ``what`` is it, for messages."""
     return lambda cursor: kind(part=cursor.whole, name=cursor.need_simple_name(what))
 
 
-def dropped(kind: Callable[..., Statement], what: str) -> Reader:
+def dropped(kind: type[st.DropStatement], what: str) -> Reader:
     """Return the reader of ``[IF EXISTS] name``."""
     return lambda cursor: kind(part=cursor.whole, if_exists=_exists(cursor), name=cursor.need_simple_name(what))
 
 
-def dropped_in_store(kind: Callable[..., Statement], what: str) -> Reader:
+def dropped_in_store(kind: type[st.CascadingDrop], what: str) -> Reader:
     """Return the reader of ``[IF EXISTS] name [CASCADE]``, with a name inside a store."""
 
     def read(cursor: Cursor) -> Statement:

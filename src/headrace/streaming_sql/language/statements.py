@@ -16,14 +16,34 @@ class SparkStatement(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateTable(Statement):
+class NamedStatement(Statement):
+    """A statement about what has a name, or gets it."""
+
+    name: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropStatement(NamedStatement):
+    """``DROP …``, with ``if_exists`` no error if there is nothing of this name."""
+
+    if_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CascadingDrop(DropStatement):
+    """``DROP …``, with ``cascade`` also of what is in use."""
+
+    cascade: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateTable(NamedStatement):
     """``CREATE TABLE``. A ``LOCATION`` is option ``path``, and ``columns`` is the text in parentheses.
 
     With a ``PRIMARY KEY``, the table is created in its store: ``new_columns`` are the types by name, ``partition_by``
     the columns of ``PARTITIONED BY``, and ``columns`` is None, because the store keeps them.
     """
 
-    name: Name
     if_not_exists: bool
     columns: str | None
     provider: str
@@ -34,11 +54,8 @@ class CreateTable(Statement):
     partition_by: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class DropTable(Statement):
-    name: Name
-    if_exists: bool
-    cascade: bool
+class DropTable(CascadingDrop):
+    """``DROP TABLE``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +80,8 @@ class Delete(TableStatement):
     where: ScriptPart | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Truncate(TableStatement):
-    pass
+    """``TRUNCATE TABLE``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +108,8 @@ class AlterTable(TableStatement):
     problem: SqlError | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShowCreateTable(TableStatement):
-    pass
+    """``SHOW CREATE TABLE``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,59 +131,48 @@ class Insert(StreamBody):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateScan(Statement):
-    name: Name
+class CreateScan(NamedStatement):
     table: Name
     streaming: bool
     replace: bool
     options: Mapping[str, str] = field(repr=False)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShowScans(Statement):
-    pass
+    """``SHOW SCANS``."""
+
+
+class DropScan(DropStatement):
+    """``DROP SCAN``."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DropScan(Statement):
-    name: Name
-    if_exists: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateStream(Statement):
+class CreateStream(NamedStatement):
     """``CREATE STREAM``; with ``replace``, the stream may have had another text."""
 
-    name: Name
     replace: bool = False
     options: Mapping[str, str] = field(repr=False)
     body: StreamBody
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShowStreams(Statement):
-    pass
+    """``SHOW STREAMS``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DescribeStream(Statement):
-    name: Name
+class DescribeStream(NamedStatement):
+    """``DESCRIBE STREAM``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StopStream(Statement):
-    name: Name
+class StopStream(NamedStatement):
+    """``STOP STREAM``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartStream(Statement):
-    name: Name
+class StartStream(NamedStatement):
+    """``START STREAM``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DropStream(Statement):
-    name: Name
-    if_exists: bool
+class DropStream(DropStatement):
+    """``DROP STREAM``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,37 +183,31 @@ class ExplainStream(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateView(Statement):
+class CreateView(NamedStatement):
     """``CREATE MATERIALIZED VIEW``."""
 
-    name: Name
     if_not_exists: bool
     replace: bool
     options: Mapping[str, str] = field(repr=False)
     query: ScriptPart
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShowViews(Statement):
-    pass
+    """``SHOW MATERIALIZED VIEWS``."""
+
+
+class DescribeView(NamedStatement):
+    """``DESCRIBE MATERIALIZED VIEW``."""
+
+
+class DropView(DropStatement):
+    """``DROP MATERIALIZED VIEW``."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeView(Statement):
-    name: Name
-
-
-@dataclass(frozen=True, kw_only=True)
-class DropView(Statement):
-    name: Name
-    if_exists: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateTunnel(Statement):
+class CreateTunnel(NamedStatement):
     """``CREATE TUNNEL``. ``kind`` is None if the statement has none."""
 
-    name: Name
     if_not_exists: bool
     tables: tuple[Name, ...]
     kind: str | None
@@ -222,24 +220,19 @@ class ShowTunnels(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeTunnel(Statement):
-    name: Name
+class DescribeTunnel(NamedStatement):
     table: Name | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class DropTunnel(Statement):
-    name: Name
-    if_exists: bool
+class DropTunnel(CascadingDrop):
     table: Name | None
-    cascade: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateQueue(Statement):
+class CreateQueue(NamedStatement):
     """``CREATE QUEUE``. ``columns`` are types by name, as in `headrace.ports.Store.create_queue`."""
 
-    name: Name
     if_not_exists: bool
     columns: Mapping[str, str]
     provider: str
@@ -247,26 +240,20 @@ class CreateQueue(Statement):
     options: Mapping[str, str] = field(repr=False)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShowQueues(Statement):
-    pass
+    """``SHOW QUEUES``."""
+
+
+class DescribeQueue(NamedStatement):
+    """``DESCRIBE QUEUE``."""
+
+
+class DropQueue(CascadingDrop):
+    """``DROP QUEUE``."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeQueue(Statement):
-    name: Name
-
-
-@dataclass(frozen=True, kw_only=True)
-class DropQueue(Statement):
-    name: Name
-    if_exists: bool
-    cascade: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateConsumer(Statement):
-    name: Name
+class CreateConsumer(NamedStatement):
     if_not_exists: bool
     options: Mapping[str, str] = field(repr=False)
 
@@ -277,34 +264,27 @@ class ShowConsumers(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeConsumer(Statement):
-    name: Name
+class DescribeConsumer(NamedStatement):
     queue: Name | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class DropConsumer(Statement):
-    name: Name
-    if_exists: bool
-    cascade: bool
+class DropConsumer(CascadingDrop):
+    """``DROP CONSUMER``."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegisterConsumer(Statement):
-    name: Name
+class RegisterConsumer(NamedStatement):
     queue: Name
     vital: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnregisterConsumer(Statement):
-    name: Name
+class UnregisterConsumer(NamedStatement):
     queue: Name
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShowProducers(Statement):
-    pass
+    """``SHOW PRODUCERS``."""
 
 
 @dataclass(frozen=True, kw_only=True)

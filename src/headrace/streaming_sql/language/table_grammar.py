@@ -41,7 +41,7 @@ def _of_table(read: _ReaderOfTable) -> Reader:
     return read_whole
 
 
-def _alone(kind: Callable[..., Statement]) -> _ReaderOfTable:
+def _alone(kind: type[st.TableStatement]) -> _ReaderOfTable:
     """Return the reader of a statement that ends with its table: longer ones are Spark's."""
     return lambda cursor, target: kind(part=cursor.whole, target=target) if cursor.peek() is None else spark(cursor)
 
