@@ -19,7 +19,7 @@ from tests.conformance import serving
 from tests.conformance.stores import STORES, fits
 from tests.isolation import process_as_found
 from tests.order import longest_first, record
-from tests.startup import python_server, spark_archive
+from tests.startup import spark_archive
 
 from headrace.testing import Place
 from headrace.testing.effort import LEVEL
@@ -100,10 +100,9 @@ def _spark_of_process(_servers: None, tmp_path_factory: pytest.TempPathFactory) 
     """The one Spark session of a test process: starting another one takes ten seconds of a core."""
     from tests.spark_session import start
 
-    with python_server.serving(tmp_path_factory.mktemp("python")) as python:
-        session = start(tmp_path_factory.mktemp("warehouse"), python)
-        yield session
-        session.stop()
+    session = start(tmp_path_factory.mktemp("warehouse"), serving.python())
+    yield session
+    session.stop()
 
 
 @pytest.fixture

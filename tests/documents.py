@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.conformance import serving
 from tests.document_account import ACCOUNT
 
 ROOT = Path(__file__).parents[1]
@@ -86,10 +87,13 @@ def run_code(code: str, capsys: pytest.CaptureFixture[str], names: dict[str, obj
 
 
 def run_shell(script: str, directory: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Run a script in bash, with the store ``shop`` as default; return its output. Packages are installed already."""
+    """Run a script in bash, with the store ``shop`` as default; return its output. Packages are installed already.
+
+    The program ``headrace`` runs in a forked process: starting it takes a third of a second.
+    """
     lines = [line for line in script.splitlines() if not line.startswith("pip install")]
     variables = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")} | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{serving.programs()}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HEADRACE_STORE": "shop",
         **(environment or {}),
     }

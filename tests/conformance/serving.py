@@ -11,11 +11,13 @@ import tempfile
 import uuid
 from collections import deque
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.postgres_server import USER as POSTGRES_USER
 from tests.postgres_server import PostgresServer, create_database, drop_database
+from tests.startup import python_server
 
 KEY_ID, KEY_SECRET = "LTAItest", "hush-hush"
 TOKEN = "token-of-the-tests"
@@ -79,6 +81,8 @@ _POSTGRES_PORT = f"{_PREFIX}POSTGRES"
 _KEPT_DATABASES = 8
 _postgres: list[PostgresServer] = []
 _databases: deque[str] = deque()
+_pythons: list[Path] = []
+_ends = ExitStack()
 
 
 def postgres_port() -> int:
@@ -127,6 +131,23 @@ def ytsaurus_root() -> Path:
     return _ytsaurus.root()
 
 
+def python() -> Path:
+    """Return a program that runs modules as ``python -m`` does, in processes of a server, started on the first call."""
+    if not _pythons:
+        directory = Path(_ends.enter_context(tempfile.TemporaryDirectory(prefix="headrace-python-")))
+        _pythons.append(_ends.enter_context(python_server.serving(directory)))
+        program = directory / "programs" / "headrace"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec {_pythons[0]} -m headrace.cli.main "$@"\n')
+        program.chmod(0o755)
+    return _pythons[0]
+
+
+def programs() -> Path:
+    """Return a directory with the program ``headrace``, which runs in a process of the server of `python`."""
+    return python().with_name("programs")
+
+
 def variables() -> dict[str, str]:
     """Return the variables of the environment that name the running servers."""
     return {name: value for name, value in os.environ.items() if name.startswith(_PREFIX)}
@@ -145,3 +166,5 @@ def stop() -> None:
     while _postgres:
         _postgres.pop().remove()
         os.environ.pop(_POSTGRES_PORT, None)
+    _pythons.clear()
+    _ends.close()

@@ -1,9 +1,9 @@
-"""A server that forks Python processes for Spark, with pyspark, pandas and headrace loaded.
+"""A server that forks Python processes, with pyspark, pandas and headrace loaded.
 
 Spark starts a Python process for each streaming source, and one for each task that has no idle worker. Each would load
 the same modules, for 0.45 seconds of a core. The shared session of the tests starts its processes with the launcher
-instead: it passes its arguments, environment, directory and standard streams to the server, which forks a process that
-continues with them as ``python -m MODULE`` does.
+instead, and so do the commands of the documents. It passes its arguments, environment, directory and standard streams
+to the server, which forks a process that continues with them as ``python -m MODULE`` does.
 
 Spark ends a Python process by the signal SIGTERM to the launcher, and the forked process must end then, too. If it
 does not, it keeps the pipes of the launcher open, a thread of Java waits for their end, and Java remembers the exit
@@ -41,6 +41,8 @@ _LOADED = (
     "pyspark.sql.streaming.stateful_processor_util",
     "pyspark.sql.worker.utils",
     "pyspark.worker",
+    "headrace.cli.app",
+    "headrace.cli.output",
     "headrace.derived.state.group_states",
     "headrace.formats.registry",
     "headrace.spark.batch_tasks",
@@ -56,18 +58,24 @@ _LOADED = (
     "pyspark_headrace",
     "pyspark_tablestore",
     "pyspark_yt",
+    "rich.table",
 )
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[Path]:
-    """Run a server, and return the launcher that Spark uses in place of Python."""
+def serving(directory: Path, *modules: str) -> Iterator[Path]:
+    """Run a server, and return the launcher that Spark uses in place of Python.
+
+    Args:
+        directory: the directory of the launcher.
+        modules: the modules that processes need besides those of Spark and headrace.
+    """
     address, launcher = directory / "python.socket", directory / "python"
     text = LAUNCHER.read_text().replace("PYTHON", sys.executable).replace("ADDRESS", str(address))
     # The launcher loads nothing of the environment: it must start fast.
     launcher.write_text(f"#!{sys.executable} -IS\n{text}")
     launcher.chmod(0o755)
-    command = [sys.executable, "-m", __name__, str(address)]
+    command = [sys.executable, "-m", __name__, str(address), *modules]
     # A process with threads cannot be forked safely.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
@@ -79,13 +87,13 @@ def serving(directory: Path) -> Iterator[Path]:
         server.communicate()
 
 
-def serve(address: str) -> None:
+def serve(address: str, *modules: str) -> None:
     """Fork a process for each connection until the standard input ends; then kill those that still run."""
     os.setpgid(0, 0)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(64)
-    for name in _LOADED:
+    for name in (*_LOADED, *modules):
         # Old versions of Spark do not have `pyspark.sql.worker.utils`.
         if find_spec(name) is not None:
             import_module(name)
@@ -153,4 +161,4 @@ def _read_environment() -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    serve(sys.argv[1])
+    serve(*sys.argv[1:])
