@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from headrace.ports import Store, Table
-from tests.spark.following import Following
+from tests.spark.following import INTERPRETED, Following
 from tests.spark.oracles import forget_last_commit
 from tests.spark.random_queries import (
     COLUMNS,
@@ -243,11 +243,7 @@ class Run:
 
 
 def prepare(spark: SparkSession) -> None:
-    """Create the static table of the queries. Let Spark interpret its plans: for few rows, compiling takes longer."""
+    """Create the static table of the queries. Let Spark interpret its plans."""
     spark.createDataFrame(DIMENSIONS, "code string, zone string").createOrReplaceTempView("dimensions")
-    for name, value in (
-        ("shuffle.partitions", "1"),
-        ("codegen.wholeStage", "false"),
-        ("codegen.factoryMode", "NO_CODEGEN"),
-    ):
-        spark.conf.set(f"spark.sql.{name}", value)
+    for name, value in {"spark.sql.shuffle.partitions": "1", **INTERPRETED}.items():
+        spark.conf.set(name, value)

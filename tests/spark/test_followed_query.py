@@ -34,6 +34,7 @@ from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.query_text import with_views
+from tests.spark.following import INTERPRETED
 
 SCHEMA = (
     StructType()
@@ -270,9 +271,12 @@ def followed(spark: SparkSession, query: FollowedPlan, signed: dict[str, str]) -
 
 def test_parts_give_what_the_query_gives(spark: SparkSession, tables: dict[str, dict[str, str]]) -> None:
     # One test, without compiled code: compiling, and lending the session, take longer than a query of few rows.
-    for name, value in (("shuffle.partitions", 1), ("codegen.wholeStage", False), ("adaptive.enabled", False)):
-        spark.conf.set(f"spark.sql.{name}", value)
-    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    for name, value in {
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        **INTERPRETED,
+    }.items():
+        spark.conf.set(name, value)
     wrong = {}
     for text in QUERIES:
         query = checked(spark, text)

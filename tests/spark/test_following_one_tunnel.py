@@ -26,7 +26,7 @@ from headrace.support import failpoints
 from headrace.testing.effort import THOROUGH, thorough
 from tests.conformance import serving
 from tests.spark.followed_histories import prepare
-from tests.spark.following import Following, scan
+from tests.spark.following import Following, scan, view_rows
 from tests.spark.test_following_kills import killing
 from tests.spark_session import processes_with
 
@@ -352,10 +352,8 @@ def test_queries_of_all_kinds_share_a_tunnel_with_others_and_with_themselves(
             stack.callback(running[name].stop)
         for number in range(2):
             for table in (*COLUMNS, "labels"):
-                rows = spark.read.format("headrace").options(store=store.url, table=table).load()
-                rows.createOrReplaceTempView(table)
-                for name in {"wallets": ["others"], "accounts": ["again"]}.get(table, []):
-                    rows.createOrReplaceTempView(name)
+                for name in (table, *{"wallets": ["others"], "accounts": ["again"]}.get(table, [])):
+                    view_rows(spark, store, table, name)
             for name, (sql, *_) in queries.items():
                 running[name].processAllAvailable()
                 expected = sorted(tuple(row) for row in spark.sql(sql).collect())

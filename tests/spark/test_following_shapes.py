@@ -21,7 +21,7 @@ from headrace.model.types import parse_type
 from headrace.ports import Store
 from headrace.testing.effort import THOROUGH
 from tests.spark.followed_histories import prepare
-from tests.spark.following import Following
+from tests.spark.following import Following, view_rows
 from tests.spark.random_queries import comparable
 from tests.spark.random_shapes import COLUMNS, KEY, ZONES, Commit, Shape, commits, group_shapes, row_shapes
 
@@ -117,8 +117,7 @@ def _plain(rows: Sequence[Mapping[str, object]]) -> list[tuple[object, ...]]:
 
 
 def _answer(following: Following) -> list[dict[str, object]]:
-    reader = following.spark.read.format("headrace").options(store=following.store.url, table="items")
-    reader.load().createOrReplaceTempView("items")
+    view_rows(following.spark, following.store, "items")
     return [row.asDict() for row in following.spark.sql(following.sql).collect()]
 
 

@@ -23,7 +23,7 @@ from headrace.support import failpoints
 from headrace.testing.effort import THOROUGH
 from tests.conformance import serving
 from tests.spark.followed_histories import prepare
-from tests.spark.following import Following
+from tests.spark.following import Following, view_rows
 from tests.spark.test_following_kills import Killed, killing
 from tests.spark.test_following_stores import sink
 
@@ -274,8 +274,7 @@ def test_tables_of_two_stores_are_joined_into_a_third(spark: SparkSession, tmp_p
             for _ in range(3):
                 query.processAllAvailable()
                 for name, source in (("orders", store), ("customers", customers), ("nations", store)):
-                    rows = spark.read.format("headrace").options(store=source.url, table=name).load()
-                    rows.createOrReplaceTempView(name)
+                    view_rows(spark, source, name)
                 expected = sorted(tuple(row) for row in spark.sql(sql).collect())
                 found = to.store.table("by_nation").scan().read_all().to_pylist()
                 assert [tuple(row.values()) for row in found] == expected

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.ports import Store, Table
-from tests.spark.following import Following
+from tests.spark.following import Following, view_rows
 from tests.views.changes import Batch, apply
 from tests.views.comparing import difference
 from tests.views.queries import Query
@@ -118,8 +118,7 @@ class Run:
     def keep(self, name: str, view: KeyedView) -> None:
         """Create the target of a view, and start its stream."""
         for each in view.tables:
-            reader = self.spark.read.format("headrace").options(store=self.store.url, table=each)
-            reader.load().createOrReplaceTempView(each)
+            view_rows(self.spark, self.store, each)
         columns = {
             column.name: column.dataType.simpleString().replace("bigint", "long")
             for column in self.spark.sql(view.sql).schema
@@ -160,8 +159,7 @@ class Run:
         """Compare the targets with Spark's batch over the tables, also in the types of numbers."""
         for name, (view, _) in self._streams.items():
             for each in view.tables:
-                reader = self.spark.read.format("headrace").options(store=self.store.url, table=each)
-                reader.load().createOrReplaceTempView(each)
+                view_rows(self.spark, self.store, each)
             expected = self.spark.sql(view.sql).toArrow()
             actual = self.store.table(name).scan().read_all().select(expected.column_names)
             differs = difference(actual.cast(expected.schema), expected)
