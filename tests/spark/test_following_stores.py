@@ -33,6 +33,8 @@ TOTALS = """
 COLUMNS = {"user": "string", "n": "long", "s": "double", "high": "double", "d": "long"}
 # Of the stores with transactions, and of those without. The conformance suite tests the claims of every store.
 CLAIMING = ["embedded", "tablestore"] + (["ytsaurus"] if THOROUGH else [])
+# `tests.spark.test_following_kills` has the others, too.
+STAGING = ["postgres", "ytsaurus"] + (["embedded", "tablestore"] if THOROUGH else [])
 
 
 @dataclass
@@ -61,7 +63,7 @@ def sink(kind: str, directory: Path) -> Iterator[Sink]:
         yield Sink(store, options)
 
 
-@pytest.mark.parametrize("kind", ["embedded", "postgres", "tablestore", "ytsaurus"])
+@pytest.mark.parametrize("kind", STAGING)
 def test_a_batch_whose_task_died_after_staging_is_repeated_from_the_same_state(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
