@@ -16,6 +16,7 @@ from headrace.stores.embedded.store import EmbeddedStore
 from headrace.stores.postgres.store import PostgresStore
 from headrace.testing import Place, Traits
 from headrace.testing.capabilities import lacking
+from headrace.testing.effort import THOROUGH
 from headrace_lake.delta.store import DeltaStore
 from headrace_lake.ducklake.store import DuckLakeStore
 from headrace_lake.iceberg.database_store import IcebergDatabaseStore
@@ -35,8 +36,8 @@ class DeltaPlace(Place):
     """A directory of Delta tables."""
 
     def commits(self, count: int) -> int:
-        # A commit writes several files.
-        return super().commits(count // 2)
+        # A commit writes several files, and many reads open those of all commits.
+        return super().commits(count // (2 if THOROUGH else 4))
 
 
 def delta(directory: Path) -> Place:

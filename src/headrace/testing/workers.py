@@ -10,13 +10,12 @@ import pyarrow as pa
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Write
 from headrace.testing import Place
-from headrace.testing.effort import thorough
 from headrace.testing.processes import DEADLINE, begin
 from headrace.testing.reading import Change, drain
 
-COMMITS = thorough(40)
+COMMITS = 40
 ROWS = 5
-BATCHES = 12
+BATCHES = 60
 LAST_KEY = "zzz the end"
 
 
@@ -27,7 +26,7 @@ def put_rows(place: Place, writer: int) -> list[int]:
         table = store.table("orders")
         return [
             table.put([{"id": f"{writer}-{commit}-{row}", "price": writer} for row in range(ROWS)])
-            for commit in range(COMMITS)
+            for commit in range(place.commits(COMMITS))
         ]
 
 
@@ -37,7 +36,7 @@ def change_rows(place: Place, writer: int) -> list[int]:
     versions = []
     with place.open() as store:
         table = store.table("orders")
-        for commit in range(COMMITS):
+        for commit in range(place.commits(COMMITS)):
             keys = [{"id": f"shared {(commit + number) % 7}"} for number in range(3)]
             versions.append(table.update([{**key, "price": commit, "note": str(writer)} for key in keys]))
             if commit % 5 == 0:
@@ -50,7 +49,8 @@ def publish_batches(place: Place) -> list[int]:
     begin()
     with place.open() as store:
         publisher = store.publisher("job")
-        return [batch for batch in range(BATCHES) if publisher.publish(batch, [_rows_of_batch(place, batch)])]
+        batches = range(place.commits(BATCHES))
+        return [batch for batch in batches if publisher.publish(batch, [_rows_of_batch(place, batch)])]
 
 
 def _rows_of_batch(place: Place, batch: int) -> Write:

@@ -20,8 +20,8 @@ from hypothesis.stateful import (
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tunnels.values import FINISHED, ChannelState, KindName
 from headrace.ports import Partition, Store, Table, Tunnel
+from headrace.testing import Place
 from headrace.testing.capabilities import storable, traits
-from headrace.testing.effort import thorough
 from headrace.testing.reading import Row, State, drain, filled, replay, rows_of, state_of, unpack
 
 pytestmark = pytest.mark.needs("tunnels")
@@ -173,8 +173,8 @@ class TableMachine(RuleBasedStateMachine):
         self.store.drop_table(self.table.name)
 
 
-def test_a_table_and_its_changes_follow_the_model(store: Store) -> None:
+def test_a_table_and_its_changes_follow_the_model(place: Place, store: Store) -> None:
     run_state_machine_as_test(
         type("TableMachine", (TableMachine,), {"store": store}),
-        settings=settings(max_examples=thorough(25), stateful_step_count=30, deadline=None),
+        settings=settings(max_examples=place.commits(25), stateful_step_count=30, deadline=None),
     )

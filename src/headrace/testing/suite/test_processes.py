@@ -14,15 +14,14 @@ from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store, Table
 from headrace.testing import Place, workers
 from headrace.testing.capabilities import traits
-from headrace.testing.effort import thorough
 from headrace.testing.processes import CONTEXT, DEADLINE, racing
 from headrace.testing.reading import drain, replay, rows_of, state_of
 
 pytestmark = pytest.mark.needs("tunnels")
 
 
-def test_threads_can_share_a_handle(store: Store, orders: Table) -> None:
-    count = thorough(60)
+def test_threads_can_share_a_handle(place: Place, store: Store, orders: Table) -> None:
+    count = place.commits(60)
     tunnel = store.create_tunnel("orders", "changes", "Stream")
 
     def put_rows(writer: int) -> list[int]:
@@ -74,16 +73,17 @@ def test_processes_write_read_and_publish_at_once(place: Place, store: Store, or
         orders.put({"id": workers.LAST_KEY})
         changes = follower.result()
     assert len(set(versions)) == len(versions) or not traits(store).returns_versions
-    assert sorted(published) == list(range(workers.BATCHES))
+    batches, commits = place.commits(workers.BATCHES), place.commits(workers.COMMITS)
+    assert sorted(published) == list(range(batches))
     assert replay(changes, whole_rows=True) == state_of(orders)
     assert [change.version for change in changes] == sorted(change.version for change in changes)
     counts = Counter(change.key[0].partition("-")[0].partition(" ")[0] for change in changes)
-    written = workers.COMMITS * workers.ROWS
+    written = commits * workers.ROWS
     assert (counts["0"], counts["1"]) == (written, written)
-    assert counts["published"] == workers.BATCHES * workers.ROWS
+    assert counts["published"] == batches * workers.ROWS
     if traits(store).logs_calls:
         updates = [change for change in changes if change.op in (ChangeOp.UPDATE, ChangeOp.UPSERT)]
-        assert len(updates) == 2 * workers.COMMITS * 3
+        assert len(updates) == 2 * commits * 3
 
 
 @pytest.mark.needs("transactions")
@@ -96,7 +96,7 @@ def test_a_killed_writer_leaves_complete_transactions_and_a_usable_store(place: 
         process = CONTEXT.Process(target=workers.write_until_killed, args=(place, life))
         process.start()
         try:
-            wait_for_rows(tables["right"], f"{life}-{10 + 7 * life}-0")
+            wait_for_row(store, tables["right"], f"{life}-{place.commits(10 + 7 * life)}-0")
             assert process.pid is not None
             os.kill(process.pid, signal.SIGKILL)
         finally:
@@ -113,9 +113,9 @@ def test_a_killed_writer_leaves_complete_transactions_and_a_usable_store(place: 
     assert tables["orders"].get({"id": "alive"}, ["note"]) == {"note": "alive"}
 
 
-def wait_for_rows(table: Table, key: str) -> None:
+def wait_for_row(store: Store, table: Table, key: str) -> None:
     """Wait until a row exists."""
     deadline = time.monotonic() + DEADLINE
     while table.get({"id": key}) is None:
         assert time.monotonic() < deadline
-        time.sleep(0.005)
+        store.wait_for_change(1.0)
