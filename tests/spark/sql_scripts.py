@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import headrace
+from headrace.errors import HeadraceError
 from headrace.ports import Store
 from headrace.streaming_sql.session import StreamingSql
 
@@ -85,6 +87,24 @@ def sql_session(spark: SparkSession, workspace: Path) -> Iterator[StreamingSql]:
     for view in spark.catalog.listTables():
         if view.isTemporary:
             spark.catalog.dropTempView(view.name)
+
+
+def unexpected(session: StreamingSql, errors: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Run statements, and return those whose error or its notes do not have the given text, with what happened.
+
+    They share a session: making its tables takes longer than most of them.
+    """
+    others = {}
+    for statement, says in errors:
+        try:
+            session.run(statement)[0].fetch()
+        except HeadraceError as error:
+            text = "\n".join([str(error), *getattr(error, "__notes__", [])])
+            if re.search(says, text, re.DOTALL) is None:
+                others[statement] = text
+        else:
+            others[statement] = "no error"
+    return others
 
 
 FILES = """

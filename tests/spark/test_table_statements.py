@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError, SqlError
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
 from headrace.ports import Store, Table
 from headrace.streaming_sql.session import StreamingSql
-from tests.spark.sql_scripts import sql_session
+from tests.spark.sql_scripts import sql_session, unexpected
 from tests.spark.test_following_stores import sink
 
 DAY = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -149,76 +149,75 @@ def test_secrets_of_set_are_not_shown(session: StreamingSql) -> None:
     assert [row[:2] for row in rows if row[1] == "***" and "spark.sql." in row[0]] == []
 
 
-@pytest.mark.parametrize(
-    ("statement", "says"),
-    [
-        ("UPDATE orders SET prise = 1", "did you mean price"),
-        ("UPDATE orders SET id = 1", "INSERT the row with its new key"),
-        ("UPDATE orders SET price = 1, price = 2", "set twice"),
-        ("UPDATE orders SET price = 1 FROM other WHERE true", "UPDATE has no FROM"),
-        ("UPDATE orders SET price = DEFAULT", "columns have no DEFAULT"),
-        (
-            "UPDATE orders SET price = 'abc' WHERE false",
-            r"column 'price'.*received: string; valid: double; CAST\(price",
-        ),
-        ("UPDATE orders SET price = user_prise(1)", "no such function; received: user_prise; [^`]*$"),
-        ("UPDATE orders SET price = CAST('abc' AS DOUBLE)", r"value 'abc' .* received: CAST\('abc' AS DOUBLE\)\nin"),
-        ("INSERT INTO orders SELECT 9 AS id, 'x' AS price", "^column 'price' .*received: string; valid: double"),
-        ("INSERT INTO orders SELECT 9 AS id, 1 AS prize", "does not have a column of the query; received: 'prize'"),
-        ("DELETE orders WHERE id = 1", "line 1, column 1: DELETE needs FROM.*write DELETE FROM orders WHERE"),
-        ("REPLACE INTO orders VALUES (1)", "INSERT INTO a table with a primary key replaces"),
-        ("REPLACE TABLE orders (id BIGINT) USING parquet", "INSERT OVERWRITE orders SELECT"),
-        ("CREATE OR REPLACE TABLE fresh (id BIGINT) USING headrace", "table fresh cannot be replaced"),
-        ("SELECT sume(price) FROM orders", "line 1, column 8: no such function; received: sume; did you mean sum"),
-        ("SELECT id\nFRM orders o", r"^line 2, column 5: Syntax error at or near 'orders'\n  FRM"),
-        ("SELECT price + array(1) FROM orders", r"^line 1, column 8: Cannot resolve [^\n]*\)\n  SELECT"),
-        ("SELECT 1 / (id - id) FROM orders", r"^Division by zero.*received: 1 / \(id - id\)$"),
-        ("UPDATE changes SET price = 1", "changes is a scan.*name its table, orders"),
-        ("DELETE FROM views", "a queue, whose rows never change"),
-        ("DELETE FROM files WHERE id = 1", "INSERT OVERWRITE files"),
-        ("ALTER TABLE orders DROP COLUMN price", "can only add columns"),
-        ("ALTER TABLE orders ADD COLUMN z strin", "unknown column type"),
-        ("ALTER TABLE orders ADD COLUMN z INT DEFAULT 1", "the end of the statement"),
-        ("ALTER TABLE orders ADD COLUMNS (z INT PRIMARY KEY)", "a column of the key cannot be added"),
-        (
-            "MERGE INTO orders USING changes ON orders.id = changes.id WHEN MATCHED THEN DELETE",
-            "CREATE STREAM name MERGE",
-        ),
-        ("CREATE MATERIALIZED VIEW v AS SELECT 1", "readAs = 'table'"),
-        ("CREATE OR REFRESH STREAMING TABLE v AS SELECT 1", "CREATE STREAM"),
-        ("SELECT * FROM changes", "SELECT … FROM orders"),
-        ("SELECT usr FROM orders", r"line 1, column 8: no such column; received: usr; .*did you mean user"),
-        ("SELECT user FROM ordes", "no such table or scan; received: ordes; .*did you mean orders"),
-        ("CREATE STREAM s INSERT INTO ordes SELECT id FROM changes", "INSERT INTO ordes; .*did you mean orders"),
-        (
-            "CREATE STREAM s OPTIONS (checkpointLocation = 'cp') INSERT INTO ordes SELECT id FROM changes",
-            "did you mean orders",
-        ),
-        (
-            "CREATE STREAM s INSERT INTO copies SELECT id, usr FROM now WHERE price > 1",
-            "no such column; received: usr; .*did you mean user[^+]*$",
-        ),
-        (
-            "EXPLAIN CREATE STREAM s INSERT INTO copies SELECT id, usr FROM now",
-            "no such column; received: usr; .*did you mean user[^+]*$",
-        ),
-        (
-            "CREATE STREAM s INSERT INTO copies SELECT id, sume(price) AS price FROM now GROUP BY id",
-            "no such function; received: sume; did you mean sum[^+]*$",
-        ),
-        (
-            "CREATE STREAM s MERGE INTO copies USING changes ON copies.id = changes.id "
-            "WHEN MATCHED THEN UPDATE SET price = changes.prise",
-            "no such column; received: prise; .*did you mean price[^+]*$",
-        ),
-        ("CREATE STREAM s INSERT INTO copies SELECT id FROM changes ORDER BY id LIMIT 3", "a top n of groups"),
-        ("CREATE TABLE d USING delta LOCATION '/nowhere'", "spark.jars.packages=io.delta"),
-        ("CREATE TABLE d (id INT) USING delta", "spark.jars.packages=io.delta"),
-        ("CREATE TABLE d USING avro LOCATION '/nowhere'", "spark.jars.packages=org.apache.spark:spark-avro"),
-    ],
-)
-def test_a_refused_statement_says_what_to_write(
-    session: StreamingSql, orders: Table, store: Store, tmp_path: Path, statement: str, says: str
+REFUSED = [
+    ("UPDATE orders SET prise = 1", "did you mean price"),
+    ("UPDATE orders SET id = 1", "INSERT the row with its new key"),
+    ("UPDATE orders SET price = 1, price = 2", "set twice"),
+    ("UPDATE orders SET price = 1 FROM other WHERE true", "UPDATE has no FROM"),
+    ("UPDATE orders SET price = DEFAULT", "columns have no DEFAULT"),
+    (
+        "UPDATE orders SET price = 'abc' WHERE false",
+        r"column 'price'.*received: string; valid: double; CAST\(price",
+    ),
+    ("UPDATE orders SET price = user_prise(1)", "no such function; received: user_prise; [^`]*$"),
+    ("UPDATE orders SET price = CAST('abc' AS DOUBLE)", r"value 'abc' .* received: CAST\('abc' AS DOUBLE\)\nin"),
+    ("INSERT INTO orders SELECT 9 AS id, 'x' AS price", "^column 'price' .*received: string; valid: double"),
+    ("INSERT INTO orders SELECT 9 AS id, 1 AS prize", "does not have a column of the query; received: 'prize'"),
+    ("DELETE orders WHERE id = 1", "line 1, column 1: DELETE needs FROM.*write DELETE FROM orders WHERE"),
+    ("REPLACE INTO orders VALUES (1)", "INSERT INTO a table with a primary key replaces"),
+    ("REPLACE TABLE orders (id BIGINT) USING parquet", "INSERT OVERWRITE orders SELECT"),
+    ("CREATE OR REPLACE TABLE fresh (id BIGINT) USING headrace", "table fresh cannot be replaced"),
+    ("SELECT sume(price) FROM orders", "line 1, column 8: no such function; received: sume; did you mean sum"),
+    ("SELECT id\nFRM orders o", r"^line 2, column 5: Syntax error at or near 'orders'\n  FRM"),
+    ("SELECT price + array(1) FROM orders", r"^line 1, column 8: Cannot resolve [^\n]*\)\n  SELECT"),
+    ("SELECT 1 / (id - id) FROM orders", r"^Division by zero.*received: 1 / \(id - id\)$"),
+    ("UPDATE changes SET price = 1", "changes is a scan.*name its table, orders"),
+    ("DELETE FROM views", "a queue, whose rows never change"),
+    ("DELETE FROM files WHERE id = 1", "INSERT OVERWRITE files"),
+    ("ALTER TABLE orders DROP COLUMN price", "can only add columns"),
+    ("ALTER TABLE orders ADD COLUMN z strin", "unknown column type"),
+    ("ALTER TABLE orders ADD COLUMN z INT DEFAULT 1", "the end of the statement"),
+    ("ALTER TABLE orders ADD COLUMNS (z INT PRIMARY KEY)", "a column of the key cannot be added"),
+    (
+        "MERGE INTO orders USING changes ON orders.id = changes.id WHEN MATCHED THEN DELETE",
+        "CREATE STREAM name MERGE",
+    ),
+    ("CREATE MATERIALIZED VIEW v AS SELECT 1", "readAs = 'table'"),
+    ("CREATE OR REFRESH STREAMING TABLE v AS SELECT 1", "CREATE STREAM"),
+    ("SELECT * FROM changes", "SELECT … FROM orders"),
+    ("SELECT usr FROM orders", r"line 1, column 8: no such column; received: usr; .*did you mean user"),
+    ("SELECT user FROM ordes", "no such table or scan; received: ordes; .*did you mean orders"),
+    ("CREATE STREAM s INSERT INTO ordes SELECT id FROM changes", "INSERT INTO ordes; .*did you mean orders"),
+    (
+        "CREATE STREAM s OPTIONS (checkpointLocation = 'cp') INSERT INTO ordes SELECT id FROM changes",
+        "did you mean orders",
+    ),
+    (
+        "CREATE STREAM s INSERT INTO copies SELECT id, usr FROM now WHERE price > 1",
+        "no such column; received: usr; .*did you mean user[^+]*$",
+    ),
+    (
+        "EXPLAIN CREATE STREAM s INSERT INTO copies SELECT id, usr FROM now",
+        "no such column; received: usr; .*did you mean user[^+]*$",
+    ),
+    (
+        "CREATE STREAM s INSERT INTO copies SELECT id, sume(price) AS price FROM now GROUP BY id",
+        "no such function; received: sume; did you mean sum[^+]*$",
+    ),
+    (
+        "CREATE STREAM s MERGE INTO copies USING changes ON copies.id = changes.id "
+        "WHEN MATCHED THEN UPDATE SET price = changes.prise",
+        "no such column; received: prise; .*did you mean price[^+]*$",
+    ),
+    ("CREATE STREAM s INSERT INTO copies SELECT id FROM changes ORDER BY id LIMIT 3", "a top n of groups"),
+    ("CREATE TABLE d USING delta LOCATION '/nowhere'", "spark.jars.packages=io.delta"),
+    ("CREATE TABLE d (id INT) USING delta", "spark.jars.packages=io.delta"),
+    ("CREATE TABLE d USING avro LOCATION '/nowhere'", "spark.jars.packages=org.apache.spark:spark-avro"),
+]
+
+
+def test_refused_statements_say_what_to_write(
+    session: StreamingSql, orders: Table, store: Store, tmp_path: Path
 ) -> None:
     store.create_tunnel("Orders", "changes")
     session.run(
@@ -229,8 +228,7 @@ def test_a_refused_statement_says_what_to_write(
         f"CREATE QUEUE views (id INT) OPTIONS (store = '{tmp_path / 'shop'}');"
         f"CREATE TABLE files (id INT) USING parquet LOCATION '{tmp_path / 'files'}'"
     )
-    with pytest.raises(HeadraceError, match=f"(?s){says}"):
-        session.run(statement)[0].fetch()
+    assert unexpected(session, REFUSED) == {}
     assert rows_of(orders) == ROWS
 
 
