@@ -147,6 +147,23 @@ def test_truncations_and_changes_of_columns_follow_in_order(
     assert is_equal(store, target)
 
 
+@pytest.mark.parametrize("batch_rows", [1, 100])
+def test_rows_that_are_truncated_in_their_own_transaction_have_no_versions(
+    store: Store, target: Store, server: Server, batch_rows: int
+) -> None:
+    """A batch ends before a TRUNCATE, so the batch with the row does not know that."""
+    create(server, 2)
+    copy(store, target, history=True)
+    with server.transaction():
+        server.execute("INSERT INTO t (id) VALUES (13); TRUNCATE t; INSERT INTO t (id) VALUES (14); DELETE FROM t")
+        server.execute("INSERT INTO t (id, v) VALUES (14, 'x')")
+    copy(store, target, history=True, batch_rows=batch_rows)
+    versions = target.table("t").scan(["id", "v", "is_current"]).read_all().to_pylist()
+    assert [(row["id"], row["v"], row["is_current"]) for row in versions] == [
+        (1, "base 1", False), (2, "base 2", False), (14, "x", True)
+    ]  # fmt: skip
+
+
 def test_rows_that_the_copy_refuses_are_beside_it_through_base_data_changes_and_truncations(
     store: Store, target: Store, server: Server
 ) -> None:

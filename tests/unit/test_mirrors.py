@@ -147,8 +147,8 @@ class History:
         return version_rows(changes, pa.chunked_array([pa.array(known, pa.int64())]), SCHEMA)
 
     def write(self, rows: VersionRows, target: int, most: int | None = None) -> None:
-        written = (rows.versions, rows.closings, rows.current, rows.without_current)[target].slice(0, most).to_pylist()
-        for row in written:
+        tables = rows.versions, rows.closings, rows.undone, rows.current, rows.without_current
+        for row in tables[target].slice(0, most).to_pylist():
             key = row["user"], row["id"]
             if target < 2:
                 self.versions[*key, row["valid_from_version"]] = {
@@ -156,6 +156,8 @@ class History:
                     **row,
                 }
             elif target == 2:
+                self.versions.pop((*key, row["valid_from_version"]), None)
+            elif target == 3:
                 self.current[key] = row["valid_from_version"]
             else:
                 self.current.pop(key, None)
@@ -176,19 +178,20 @@ def test_a_history_has_the_table_of_each_time_also_after_repeated_batches(data: 
         rows = history.of(batch)
         if data.draw(st.booleans()):
             # The process ends after a part of the writes, in a store without transactions. The batch runs again.
-            stopped = data.draw(st.integers(0, 3))
+            stopped = data.draw(st.integers(0, 4))
             for target in range(stopped):
                 history.write(rows, target)
             history.write(rows, stopped, data.draw(st.integers(0, 3)))
             rows = history.of(batch)
-        for target in range(4):
+        for target in range(5):
             history.write(rows, target)
     for version in {change.version for change in changes} | {0}:
         time = time_of(version)
         assert history.at(time) == table_at(changes, time)
     current = {key[:2]: row["price"] for key, row in history.versions.items() if row["is_current"]}
     assert current == table_at(changes, time_of(1 << 20))
-    assert history.versions.keys() <= {(*change.key, change.version) for change in changes if change.price is not None}
+    last = {(*change.key, change.version): change.price for change in changes}
+    assert history.versions.keys() == {version for version, price in last.items() if price is not None}
 
 
 def test_of_several_changes_in_one_commit_the_last_one_is_the_version() -> None:

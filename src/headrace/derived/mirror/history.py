@@ -45,12 +45,15 @@ class VersionRows:
     Attributes:
         versions: new versions: the source's columns and `HISTORY_COLUMNS`.
         closings: the end of versions of earlier batches: key, `valid_from_version`, `valid_to` and `is_current`.
+        undone: versions of earlier batches whose row was deleted in the commit that began them: key and
+            `valid_from_version`.
         current: the current version of each changed key: key and `valid_from_version`.
         without_current: the keys whose current version ended: key only.
     """
 
     versions: pa.Table
     closings: pa.Table
+    undone: pa.Table
     current: pa.Table
     without_current: pa.Table
 
@@ -105,12 +108,13 @@ class RowVersions(MirrorForm):
         return (
             self.target_table(versions, RowChange.PUT),
             self.target_table(versions, RowChange.UPDATE),
+            self.target_table(versions, RowChange.DELETE),
             self.target_table(current, RowChange.PUT, is_state=True),
             self.target_table(current, RowChange.DELETE, is_state=True),
         )
 
     def route(self, store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield versions, closings, and then the changes of the table of current versions."""
+        """Yield versions, closings and undone versions, and then the changes of the table of current versions."""
         current = self.tables[1]
         changes = with_deletes(self.rows(parts), lambda: self.keys_of(store, current))
         collected = [rows for rows in changes if rows.num_rows]
@@ -121,7 +125,8 @@ class RowVersions(MirrorForm):
         keys = rows.select(key).rename_columns([self.former(current.name, name) for name in key])
         known = store.table(current.name, current.schema.arrow).get_many(keys, [VALID_FROM_VERSION])
         found = version_rows(rows, known.column(VALID_FROM_VERSION), self.source, self.time_type)
-        for target, changed in enumerate((found.versions, found.closings, found.current, found.without_current)):
+        ended = (found.versions, found.closings, found.undone)
+        for target, changed in enumerate((*ended, found.current, found.without_current)):
             for batch in changed.to_batches():
                 yield target, batch
 
@@ -165,14 +170,15 @@ def version_rows(
     versions = versions.append_column(VALID_FROM, pa.array(starts).view(time_type))
     versions = versions.append_column(VALID_TO, pa.array(ends, mask=~continues).view(time_type))
     versions = versions.append_column(IS_CURRENT, pa.array(~continues))
-    # A put in the commit that began the current version replaces that version; a delete in it closes the version.
-    closes = begins & (before >= 0) & ((version > before) | deleted)
+    # A put in the commit that began the current version replaces that version; a delete in it removes the version.
+    closes = begins & (before >= 0) & (version > before)
     closings = rows.select(key).append_column(VALID_FROM_VERSION, pa.array(before))
     closings = closings.append_column(VALID_TO, pa.array(starts).view(time_type))
     closings = closings.append_column(IS_CURRENT, pa.array(np.zeros(len(order), np.bool_)))
     return VersionRows(
         versions=versions.filter(pa.array(~deleted)),
         closings=closings.filter(pa.array(closes)),
+        undone=closings.select([*key, VALID_FROM_VERSION]).filter(pa.array(begins & (version == before) & deleted)),
         current=versions.select([*key, VALID_FROM_VERSION]).filter(pa.array(~continues & ~deleted)),
         without_current=rows.select(key).filter(pa.array(~continues & deleted)),
     )
