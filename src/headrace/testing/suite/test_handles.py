@@ -13,6 +13,7 @@ import pytest
 
 from headrace.ports import Store
 from headrace.testing import Place
+from headrace.testing.queue_reading import wait_until
 from headrace.testing.reading import drain
 
 DESCRIPTORS = Path("/proc/self/fd")
@@ -65,4 +66,5 @@ def test_the_last_reference_to_a_store_closes_its_files_and_connections(place: P
     ended = weakref.ref(store)
     del store
     assert ended() is None
-    assert descriptors() - before == Counter()
+    # A library can close a file in a thread of its own, such as Arrow after the last column of a row group.
+    wait_until(lambda: descriptors() - before == Counter())
