@@ -1,9 +1,8 @@
 """Tunnels in the database: creating, finding and dropping them.
 
 A tunnel with a stream has a replication slot and a publication, both named ``headrace_<id>`` if headrace has created
-them. Its base data is divided
-into chunks by key ranges. A small table is read when the tunnel is created. The chunks of a large table are read one by
-one, each in a short transaction, see `headrace.stores.postgres.tunnels.base_data`.
+them. Its base data is divided into chunks by key ranges. A small table is read when the tunnel is created. The chunks
+of a large table are read one by one, each in a short transaction, see `headrace.stores.postgres.tunnels.base_data`.
 """
 
 from __future__ import annotations
