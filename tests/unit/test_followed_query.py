@@ -1,4 +1,4 @@
-"""Splitting queries over followed scans: what is not split, and generated queries against DuckDB."""
+"""Splitting queries over followed scans: constructs that are not split, and generated queries against DuckDB."""
 
 from __future__ import annotations
 

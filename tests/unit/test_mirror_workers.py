@@ -445,6 +445,26 @@ def test_a_worker_begins_a_batch_again_if_another_changes_the_columns_meanwhile(
     assert headrace.diff_tables(orders, copies.table("orders")).equal
 
 
+def test_a_thread_begins_a_batch_again_if_another_one_changes_the_columns_meanwhile(
+    shop: Store, copies: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.split()
+    copied = opened(shop, copies)
+    orders.add_columns({"note": "string"})
+    one, other = first_batches(copied)
+    stage = TableTarget.stage_rows
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        assert copied.publish(one)
+        return stage(*arguments)
+
+    monkeypatch.setattr(TableTarget, "stage_rows", late)
+    assert not copied.publish(other)
+    assert copied.publish(other)
+    assert headrace.diff_tables(orders, copies.table("orders")).equal
+
+
 def test_a_mirror_with_schema_change_fail_ends_and_a_lenient_one_keeps_columns(
     shop: Store, copies: Store, orders: Table
 ) -> None:

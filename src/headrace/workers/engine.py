@@ -227,7 +227,7 @@ class Engine:
         return None
 
     def _may_go(self, leased: LeasedChannel) -> bool:
-        """Return whether a channel can leave the queue of prefetched pages: its last page is done, or nobody has it."""
+        """Return whether a channel can leave the queue of prefetched pages: it has no page in hand, or no lease."""
         return leased.in_hand is None or not self._is_current(leased)
 
     def _is_current(self, leased: LeasedChannel) -> bool:

@@ -87,7 +87,7 @@ class InnerGroups:
     Attributes:
         table: the name of the table.
         rows_sql: the query for the rows that are grouped.
-        signed_sql: the query for those that leave and that enter; see `signed_join`.
+        signed_sql: the query for the rows that leave and that enter; see `signed_join`.
         groups: their groups, without a result SQL.
     """
 
@@ -117,7 +117,7 @@ class BatchQuery:
         static: the static tables whose rows `rows_sql` reads.
         used: the names of the columns that the query uses, as the setting `USED_COLUMNS`; None for all.
         inner: the inner queries whose groups `rows_sql` reads, inner ones first.
-        signed_sql: for rows that are gathered, the query for those that leave and that enter; see `signed_join`.
+        signed_sql: the query for gathered rows that leave and that enter; see `signed_join`.
         groups: the aggregates at the end of the query; None without.
         gathering: how the rows are found over which the query is evaluated; None if it runs over signed rows.
     """

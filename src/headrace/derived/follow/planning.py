@@ -6,7 +6,7 @@ split are analysed. The operators of all plans must be known ones: an operator t
 an aggregate which headrace does not know, is refused by its name.
 
 There are several ways to follow a query. What is an error in one of them, such as `NotSplit`, the next one may follow.
-The errors of the last one are those that users see.
+Users see the errors of the last one.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _WITHOUT_PARENTHESES = words(
     """current_timestamp current_date current_time localtimestamp current_user session_user current_catalog
     current_database current_schema current_path grouping__id"""
 )
-# Functions of several rows, and those that make several rows of one. A deleted row can split a session.
+# Functions of several rows, and functions that make several rows of one. A deleted row can split a session.
 _WINDOWS = words(
     """row_number rank dense_rank percent_rank cume_dist ntile lag lead nth_value session_window window_time rollup
     cube"""

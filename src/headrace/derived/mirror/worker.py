@@ -357,8 +357,10 @@ class MirrorCopy:
         number = 0 if place is None else place.number + 1
         publisher = self._publishers[channel] = self._publishers.get(channel) or self._publisher(channel)
         content, published = end_to_json(ChannelEnd(batch.position, len(batch))), False
+        # Another thread can replace it meanwhile.
+        begun_with = self._state
         try:
-            state = self._state.as_of_now(self._source, self._table, self._target)
+            state = begun_with.as_of_now(self._source, self._table, self._target)
             state.check_read(self._columns.get(channel, state.columns))
             writes = self._writes(state.form, publisher, number, batch)
             published = publisher.publish(number, writes, content=content, claim=state.claim)
@@ -370,8 +372,8 @@ class MirrorCopy:
             if marker is None or marker.batch < number:
                 raise
         except (SchemaError, UnsupportedError) as error:
-            if TargetJobs(self._target).is_lost(self._state.claim):
-                # Another worker has changed the columns of the target.
+            if TargetJobs(self._target).is_lost(begun_with.claim):
+                # Another worker or thread has changed the columns of the target.
                 self._join_again(number, error)
             elif is_newer_source(error) and self._misfits[channel] < _ATTEMPTS:
                 _log.info("channel %s is read again: its source has got other columns", channel)
