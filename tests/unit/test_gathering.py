@@ -236,6 +236,9 @@ READS = [
     ),
 ]
 UNCLEAR = [
+    "SELECT o.id FROM orders o LATERAL VIEW explode(sequence(1, (TABLE items))) t AS n",
+    "SELECT o.id FROM orders o, LATERAL explode(sequence(1, (TABLE items))) t (n)",
+    "SELECT o.id FROM orders o JOIN f(TABLE(items)) t ON t.id = o.id",
     "SELECT id FROM orders JOIN customers JOIN items ON items.ord = orders.id ON customers.id = orders.cust",
     "SELECT * EXCEPT (id.x) FROM orders",
     "SELECT * FROM orders PIVOT (sum(amount) FOR cust IN (1, 2))",

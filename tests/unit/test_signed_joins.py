@@ -64,6 +64,9 @@ def test_a_subquery_in_from_keeps_rows_that_do_not_change() -> None:
         "SELECT * FROM orders o JOIN users u ON u.user = o.user",
         "SELECT struct(o.*) AS s FROM orders o JOIN users u ON u.user = o.user",
         "SELECT o.id FROM orders o NATURAL JOIN users u",
+        "SELECT o.id FROM orders o NATURAL JOIN (users u)",
+        "SELECT o.id FROM (orders o) NATURAL JOIN (users u JOIN cities c ON c.city = u.city)",
+        "SELECT id FROM (SELECT o.id FROM orders o NATURAL JOIN ((SELECT user FROM users) u)) x",
         "SELECT o.a FROM orders AS o (a, b, c) JOIN users u ON u.user = o.b",
         # These are not read here.
         "WITH u AS (SELECT user FROM users) SELECT o.id FROM orders o JOIN u ON u.user = o.user",

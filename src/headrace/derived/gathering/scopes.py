@@ -479,8 +479,9 @@ class _Reader:
         text, number = self._text, self.model.make()
         scope.rows.append(number)
         index += text.is_word(index, "OUTER")
-        _, index = text.dotted(index)
-        index = text.after(index)
+        _, opening = text.dotted(index)
+        index = text.after(opening)
+        self._check_arguments(opening, index)
         alias = text.tokens[index].name.lower() if text.is_name(index) else ""
         index += 1 + text.is_word(index + 1, "AS")
         names: list[str] = []
@@ -496,6 +497,11 @@ class _Reader:
         outputs = self._generated(number, names)
         scope.relations.append(Visible((alias,), {name.lower(): origin for name, origin in outputs if name}))
         return outputs
+
+    def _check_arguments(self, start: int, end: int) -> None:
+        """Raise `UnclearStructure` if the arguments of a function in FROM have a query, also ``TABLE name``."""
+        if any(self._text.is_symbol(index, "(") and self._text.is_query(index) for index in range(start, end)):
+            raise UnclearStructure("a query as an argument in FROM")
 
     def _generated_names(self, start: int, end: int) -> Sequence[str]:
         """Return the names of the columns of an item that is a call of a generator; nothing without names."""
@@ -569,6 +575,7 @@ class _Reader:
         names = () if relation.columns is None else self._names(relation.columns)
         outputs: Sequence[Output]
         if relation.function:
+            self._check_arguments(relation.start, relation.end)
             number = self.model.make()
             if not names:
                 scope.rows.append(number)

@@ -31,7 +31,9 @@ def signed_join(text: QueryText, model: QueryModel | None, followed: Collection[
     """
     if model is None or model.units[0].grouped or any(each.unit for each in model.occurrences):
         return None
-    if not text.is_word(0, "SELECT") or any(text.is_star(index) for index in range(len(text.tokens))):
+    # Signs are no columns of a star, and NATURAL does not join by them.
+    names_all = (text.is_star(index) or text.is_word(index, "NATURAL") for index in range(len(text.tokens)))
+    if not text.is_word(0, "SELECT") or any(names_all):
         return None
     signs = _Signs(text, followed)
     try:
@@ -43,7 +45,7 @@ def signed_join(text: QueryText, model: QueryModel | None, followed: Collection[
 
 
 class _NoNames(Exception):
-    """A sign has no name in the text, or would be a column that the text joins by."""
+    """A sign has no name in the text."""
 
 
 class _Signs:
@@ -88,6 +90,6 @@ class _Signs:
             if not has_sign:
                 continue
             alias = relation.alias or relation.implied_alias
-            if alias is None or relation.columns is not None or "NATURAL" in relation.join:
+            if alias is None or relation.columns is not None:
                 raise _NoNames
             yield f"{quote_name(alias)}.{SIGN}"
