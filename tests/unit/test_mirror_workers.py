@@ -465,6 +465,31 @@ def test_a_thread_begins_a_batch_again_if_another_one_changes_the_columns_meanwh
     assert headrace.diff_tables(orders, copies.table("orders")).equal
 
 
+def test_a_thread_that_fails_discards_no_rows_of_another_one_with_its_channel(
+    shop: Store, copies: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy(shop, copies)
+    orders.put({"id": 9, "name": "b", "price": 2.0})
+    orders.delete({"id": 1})
+    copied = opened(shop, copies)
+    batch, stage, staged = first_batch(copied), TableTarget.stage_rows, list[Any]()
+
+    def late(*arguments: Any) -> Any:
+        staged.append(arguments)
+        if len(staged) == 2:
+            monkeypatch.setattr(TableTarget, "stage_rows", stage)
+            with monkeypatch.context() as other:
+                other.setattr(EmbeddedPublisher, "publish", failed)
+                with pytest.raises(StoreError):
+                    copied.publish(batch)
+        return stage(*arguments)
+
+    monkeypatch.setattr(TableTarget, "stage_rows", late)
+    assert copied.publish(batch)
+    assert len(staged) == 2
+    assert headrace.diff_tables(orders, copies.table("orders")).equal
+
+
 def test_a_mirror_with_schema_change_fail_ends_and_a_lenient_one_keeps_columns(
     shop: Store, copies: Store, orders: Table
 ) -> None:

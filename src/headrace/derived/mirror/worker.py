@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import replace
-from threading import Lock
+from threading import Event, Lock
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -164,12 +164,15 @@ class MirrorWorker:
             if self._stopping:
                 return
             publishers = _PUBLISHERS if target.capabilities.writes_at_once else 1
+            ended = Event()
             with worker, ThreadPoolExecutor(publishers, "headrace-mirror") as threads:
-                copying = [threads.submit(self._copy, copy, worker, progress) for _ in range(publishers)]
                 try:
+                    copying = [threads.submit(self._copy, copy, worker, progress, ended) for _ in range(publishers)]
                     for each in as_completed(copying):
                         each.result()
                 finally:
+                    # After an error, and after Ctrl-C, the other thread neither goes on nor tries again.
+                    ended.set()
                     worker.stop()
 
     def stop(self) -> None:
@@ -212,13 +215,15 @@ class MirrorWorker:
 
         return begin
 
-    def _copy(self, copy: MirrorCopy, worker: TunnelWorker, progress: Callable[[int], None] | None) -> None:
+    def _copy(
+        self, copy: MirrorCopy, worker: TunnelWorker, progress: Callable[[int], None] | None, ended: Event
+    ) -> None:
         while (batch := worker.take()) is not None:
-            if self._publish(copy, worker, batch) and progress is not None:
+            if self._publish(copy, worker, batch, ended) and progress is not None:
                 with self._progress:
                     progress(len(batch))
 
-    def _publish(self, copy: MirrorCopy, worker: TunnelWorker, batch: ChangeBatch) -> bool:
+    def _publish(self, copy: MirrorCopy, worker: TunnelWorker, batch: ChangeBatch, ended: Event) -> bool:
         """Copy a batch, and acknowledge it; return False if its channel is read again, from the target's position."""
         retries = Retries(_RETRY_SECONDS, first_pause=0.1, longest_pause=10.0)
         while True:
@@ -228,7 +233,7 @@ class MirrorWorker:
                     return False
             except HeadraceError as error:
                 # A lost connection is a StoreError. The marker shows whether the batch was published.
-                passes = error.retryable or type(error) is StoreError
+                passes = (error.retryable or type(error) is StoreError) and not ended.is_set()
                 if self._stopping or not passes or not retries.wait(f"mirror {self._target_table!r}: {error}"):
                     raise
             else:
@@ -237,7 +242,10 @@ class MirrorWorker:
 
 
 class MirrorCopy:
-    """A mirror whose stores are open, and the positions of its channels. Threads publish batches of different channels.
+    """A mirror whose stores are open, and the positions of its channels. Several threads publish batches.
+
+    Two of them can have batches of one channel, if this worker had lost it and got it again meanwhile. So no thread
+    uses the publisher of another one, and the marker of the channel decides.
 
     Args:
         begin: returns the source, and the preparation of both stores.
@@ -355,7 +363,7 @@ class MirrorCopy:
             if place is not None and place.position != batch.start:
                 return False
         number = 0 if place is None else place.number + 1
-        publisher = self._publishers[channel] = self._publishers.get(channel) or self._publisher(channel)
+        publisher = self._publishers.pop(channel, None) or self._publisher(channel)
         content, published = end_to_json(ChannelEnd(batch.position, len(batch))), False
         # Another thread can replace it meanwhile.
         begun_with = self._state
@@ -388,9 +396,9 @@ class MirrorCopy:
                 # A batch without changes of columns leaves the state to that of another channel.
                 self._state = state.published()
             if batch.position == FINISHED:
-                del self._publishers[channel]
                 self._columns.pop(channel, None)
             else:
+                self._publishers[channel] = publisher
                 self._places[channel] = _Place(number, batch.position)
             self._look()
             refused = publisher.refused
