@@ -63,7 +63,6 @@ MEASURED = [
     ("sink:", "the same with an aggregation by key", GROUPS, 2),
     ("following: count and sum by key", "the same changes as inserts", replace(GROUPS, row_bytes=24), 2),
     ("following: count and sum by key", "signed rows by Spark", replace(GROUPS, row_bytes=24), 2),
-    ("following: projection and filter", "the plain sink", replace(SINK, row_bytes=24, written_bytes=16), 2),
     ("mirror:", "plain sink, base data", SINK, 2),
     ("mirror:", "plain sink, changes", SINK, 2),
     ("mirror:", "mirror, base data", SINK, 2),
@@ -113,8 +112,10 @@ def test_the_costs_of_postgres_agree_with_the_measured_times_of_processors() -> 
         assert agrees(expected * 1e6, float(measured)), f"{expected * 1e6:.2f} s instead of {measured}"
 
 
-# Measured with a setting for small rows and with batches of up to a million rows, both of which make a stream faster.
+# Measured with a setting for small rows, with batches of up to a million rows, or with the numbers of a dense range as
+# keys. Each of them makes a stream faster.
 FASTER = [
+    ("following: projection and filter", "the plain sink", replace(SINK, row_bytes=24, written_bytes=16)),
     ("Kafka", "source, into noop", Stream("embedded-queue")),
     ("Kafka", "copy with a new price", Stream("embedded-queue", write="embedded-queue")),
     ("Delta Lake", "a batch of 100,000 ", SINK),
@@ -127,9 +128,7 @@ FASTER = [
 @pytest.mark.parametrize(
     ("section", "what", "stream"), FASTER, ids=[f"{section} {what}" for section, what, _ in FASTER]
 )
-def test_the_model_does_not_promise_more_than_streams_beside_the_peers_have(
-    section: str, what: str, stream: Stream
-) -> None:
+def test_the_model_does_not_promise_more_than_these_streams_have(section: str, what: str, stream: Stream) -> None:
     measured, expected = rate_of(section, what), stream.rows_per_second(2)
     assert expected / measured <= FACTOR, f"{expected:,.0f} rows/s instead of {measured:,.0f}"
 
