@@ -83,16 +83,16 @@ def test_the_documented_number_of_columns_is_accepted(client: YtClient, home: st
 
 
 def test_slow_readers_do_not_fill_the_memory(client: YtClient, yt_server: YtServer, home: str) -> None:
-    """All responses together have 800 MB, of which a third stays in memory."""
+    """All responses together have 800 MB, of which a third stays in memory. One of 10 MB is small in each thread."""
     fill(client, queue(client, f"{home}/q"), 1000)
-    query = f"'{'x' * (40 << 10)}' as x from [{home}/q]"
+    query = f"'{'x' * (10 << 10)}' as x from [{home}/q]"
     parameters = json.dumps({"query": query, "output_format": "yson"})
     head = f"GET /api/v4/select_rows HTTP/1.1\r\nHost: x\r\nAuthorization: OAuth {TOKEN}\r\nX-YT-Parameters: "
     process = psutil.Process(yt_server.process.pid)
     before = process.memory_info().rss
     readers = []
     try:
-        for _ in range(20):
+        for _ in range(80):
             reader = socket.socket()
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             reader.settimeout(PATIENCE)
