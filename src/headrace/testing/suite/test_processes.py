@@ -102,6 +102,9 @@ def test_a_killed_writer_leaves_complete_transactions_and_a_usable_store(place: 
         finally:
             process.kill()
             process.join()
+        if store.capabilities.atomic_targets is not None:
+            # A table could have the last batch before the other one. The next driver completes it.
+            store.publisher(f"job {life}").resume(0)
         for name, table in tables.items():
             counts = Counter(row["note"] for row in rows_of(table, ["note"]))
             assert set(counts.values()) == {workers.ROWS}
