@@ -179,7 +179,16 @@ def test_a_mirror_follows_new_columns_and_refuses_other_changes_by_name(
         def prepare(policy: SchemaChange = EVOLVE) -> None:
             form = LatestRows(orders.schema, "orders")
             evolution = Evolution(policy, keeps=policy == LENIENT)
-            setup = MirrorSetup(shop, orders, lake, form, "mirror", create_tunnel=True, evolution=evolution)
+            setup = MirrorSetup(
+                shop,
+                orders,
+                lake,
+                form,
+                orders.column_numbers() or {},
+                "mirror",
+                create_tunnel=True,
+                evolution=evolution,
+            )
             setup.register(setup.prepare(setup.record()))
 
         prepare()

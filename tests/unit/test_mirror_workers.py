@@ -63,7 +63,15 @@ def setup(shop: Store, copies: Store, *, by_workers: bool, keeps: bool = False) 
     form = LatestRows(source.schema, "orders")
     evolution = Evolution(LENIENT if keeps else EVOLVE, keeps=keeps)
     return MirrorSetup(
-        shop, source, copies, form, "mirror-orders", create_tunnel=True, evolution=evolution, by_workers=by_workers
+        shop,
+        source,
+        copies,
+        form,
+        source.column_numbers() or {},
+        "mirror-orders",
+        create_tunnel=True,
+        evolution=evolution,
+        by_workers=by_workers,
     )
 
 

@@ -240,6 +240,7 @@ def prepare(
         source,
         copy,
         form,
+        source.column_numbers() or {},
         tunnel or "mirror-orders",
         create_tunnel=not tunnel,
         evolution=evolution or Evolution("evolve", keeps=history),

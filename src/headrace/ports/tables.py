@@ -326,6 +326,10 @@ class Table(Port):
         """
         return None
 
+    def numbered_schema(self) -> tuple[TableSchema, Mapping[str, int]]:
+        """Return the schema and `column_numbers` of one moment; the numbers are empty if the store has none."""
+        return self.schema, self.column_numbers() or {}
+
     @abstractmethod
     def set_options(self, **changes: Any) -> TableOptions:
         """Change some of the `TableOptions`; return all of them."""

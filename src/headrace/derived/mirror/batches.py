@@ -83,7 +83,7 @@ class MirrorBatches(StreamBatches):
         with kept_stores.lent(self.source.store) as source:
             table = followed_table(source, self.source, self.given)
             state = self.state.as_of_now(source, table, store)
-            content = MirrorRows(state.form, lambda: state.check_read(source_columns(table, table.schema)))
+            content = MirrorRows(state.form, lambda: state.check_read(source_columns(*table.numbered_schema())))
             tasks = BatchTasks(self.sink, job, number, content.targets)
             try:
                 publish_batch(store, tasks, batch, content, check=not self._checked, claim=state.claim)

@@ -51,9 +51,8 @@ class SourceColumn(NamedTuple):
     nullable: bool
 
 
-def source_columns(table: Table, schema: TableSchema) -> tuple[SourceColumn, ...]:
-    """Return the columns of a source."""
-    numbers = table.column_numbers() or {}
+def source_columns(schema: TableSchema, numbers: Mapping[str, int]) -> tuple[SourceColumn, ...]:
+    """Return the columns of a source from its schema and `headrace.ports.Table.column_numbers`."""
     return tuple(
         SourceColumn(each.name, numbers.get(each.name), type_name(each.type), each.nullable) for each in schema.columns
     )

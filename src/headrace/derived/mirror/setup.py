@@ -9,6 +9,7 @@ were deleted in the meantime would stay in the target, so the mirror is refused.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -100,7 +101,8 @@ class MirrorSetup:
         source: the store of the source.
         table: the source.
         target: the store of the target.
-        form: what the mirror keeps.
+        form: what the mirror keeps, and the columns of the source.
+        numbers: the numbers of these columns, see `headrace.ports.Table.numbered_schema`.
         tunnel: the name of the tunnel to create, or the name or id of an existing tunnel.
         create_tunnel: whether to create the tunnel.
         evolution: what the mirror does after changes of the source's columns.
@@ -117,6 +119,7 @@ class MirrorSetup:
         table: Table,
         target: Store,
         form: MirrorForm,
+        numbers: Mapping[str, int],
         tunnel: str,
         *,
         create_tunnel: bool,
@@ -131,7 +134,7 @@ class MirrorSetup:
         self._form = form
         self._evolution = evolution
         self._by_workers = by_workers
-        self._columns = source_columns(table, form.source)
+        self._columns = source_columns(form.source, numbers)
         # The record of the job with the columns that `_columns` follow.
         self._known: TargetJob | None = None
         further = [] if form.bad_rows is None else [form.bad_rows.table]

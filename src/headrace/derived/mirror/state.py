@@ -45,9 +45,9 @@ class MirrorState:
         Raises:
             SchemaError, UnsupportedError: the mirror does not follow a change.
         """
-        schema = table.schema
+        schema, numbers = table.numbered_schema()
         schema.check_keyed()
-        columns = source_columns(table, schema)
+        columns = source_columns(schema, numbers)
         form = replace(self.form, source=schema)
         if columns == self.columns:
             return replace(self, form=form)

@@ -96,12 +96,14 @@ class MirrorStream(BatchedStream):
         check_source(source)
         table = followed_table(source, self.source, self.tunnel)
         bad_rows = bad_rows_of(self.target_table, self.arguments.name) if self.keeps_bad_rows else None
-        form = form_of(table.schema, self.target_table, target.capabilities, history=self.history, bad_rows=bad_rows)
+        schema, numbers = table.numbered_schema()
+        form = form_of(schema, self.target_table, target.capabilities, history=self.history, bad_rows=bad_rows)
         setup = MirrorSetup(
             source,
             table,
             target,
             form,
+            numbers,
             self.tunnel_name,
             create_tunnel=self.tunnel is None,
             evolution=Evolution(self.schema_change, keeps=self.history or self.schema_change == LENIENT),

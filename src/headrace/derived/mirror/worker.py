@@ -196,17 +196,15 @@ class MirrorWorker:
 
         def begin() -> tuple[Table, MirrorSetup]:
             table = followed_table(source, location, self._given)
+            schema, numbers = table.numbered_schema()
             return table, MirrorSetup(
                 source,
                 table,
                 target,
                 form_of(
-                    table.schema,
-                    self._target_table,
-                    target.capabilities,
-                    history=self._history,
-                    bad_rows=self._bad_rows,
+                    schema, self._target_table, target.capabilities, history=self._history, bad_rows=self._bad_rows
                 ),
+                numbers,
                 self.tunnel_name,
                 create_tunnel=self._given is None,
                 evolution=self._evolution,
@@ -297,7 +295,7 @@ class MirrorCopy:
             StoreBusyError: a store does not respond.
         """
         try:
-            self._columns[channel] = source_columns(self._table, self._table.schema)
+            self._columns[channel] = source_columns(*self._table.numbered_schema())
             place = self._place(channel)
         except StoreError as error:
             # A lost connection, see `MirrorWorker._publish`. The worker asks again after a pause.

@@ -41,6 +41,7 @@ def test_rows_keep_their_values(things: Table) -> None:
         {"id": 3, "n": 2**40, "name": "three", "d": None, "f": None},
     ]
     now = things.column_numbers() or {}
+    assert things.numbered_schema() == (things.schema, now)
     assert [now[name] for name in ("id", "n", "name", "d")] == [numbers[name] for name in ("id", "n", "text", "d")]
     assert now["f"] not in numbers.values()
 

@@ -280,10 +280,13 @@ class EmbeddedTable(Table):
         connection.execute("UPDATE object SET schema_version = ? WHERE id = ?", (after.schema_version, after.object_id))
 
     def column_numbers(self) -> Mapping[str, int]:
+        return self.numbered_schema()[1]
+
+    def numbered_schema(self) -> tuple[TableSchema, Mapping[str, int]]:
         with self._database.read() as connection:
             table = self._load(connection).table
             numbers = change_log.stored_numbers(connection, *table.identity)
-            return dict(zip(table.schema.names, numbers.of_columns, strict=True))
+            return table.schema, dict(zip(table.schema.names, numbers.of_columns, strict=True))
 
     def set_options(self, **changes: Any) -> TableOptions:
         with self._database.write() as connection:

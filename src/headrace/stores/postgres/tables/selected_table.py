@@ -38,8 +38,15 @@ class SelectedTable(Table):
         return self._table.covers(name, identity)
 
     def column_numbers(self) -> Mapping[str, int] | None:
-        names, numbers = self.schema.names, self._table.column_numbers()
-        return None if numbers is None else {name: numbers[name] for name in names}
+        return self.numbered_schema()[1] or None
+
+    def numbered_schema(self) -> tuple[TableSchema, Mapping[str, int]]:
+        schema = self.schema
+        while True:
+            numbers, before = self._table.column_numbers() or {}, schema
+            schema = self.schema
+            if schema == before:
+                return schema, {name: numbers[name] for name in schema.names if name in numbers}
 
     def describe(self) -> TableDescription:
         return dataclasses.replace(self._table.describe(), schema=self.schema)

@@ -221,6 +221,10 @@ class PostgresTable(Table):
     def column_numbers(self) -> Mapping[str, int]:
         return self.layout().numbers
 
+    def numbered_schema(self) -> tuple[TableSchema, Mapping[str, int]]:
+        layout = self.layout()
+        return layout.schema, layout.numbers
+
     def set_options(self, **changes: Any) -> TableOptions:
         """Change ``pre_images``, which is the replica identity of the table: FULL or DEFAULT."""
         pre_images = stored_tables.check_changes(changes)
