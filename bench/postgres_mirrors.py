@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -24,15 +24,18 @@ _WARM = 10
 
 @contextmanager
 def _worker(source: Server, target: Server, copy: str) -> Iterator[None]:
-    """Run a worker in a thread."""
-    worker = headrace.mirror_worker(source.url, "orders", target.url, copy)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
+    """Run a worker in a process of its own: the queries that look for its rows would take its time."""
+    process = multiprocessing.get_context("spawn").Process(target=_run, args=(source.url, target.url, copy))
+    process.start()
     try:
         yield
     finally:
-        worker.stop()
-        thread.join()
+        process.terminate()
+        process.join()
+
+
+def _run(source: str, target: str, copy: str) -> None:
+    headrace.mirror_worker(source, "orders", target, copy).run()
 
 
 @contextmanager
