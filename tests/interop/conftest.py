@@ -1,5 +1,6 @@
 """Endpoints in separate processes, for official clients, and databases of PostgreSQL."""
 
+from tests.interop.own_database import few_rows as few_rows
 from tests.interop.own_database import server as server
 from tests.interop.own_database import store as store
 from tests.interop.own_database import url as url

@@ -10,6 +10,7 @@ import pytest
 
 import headrace
 from headrace.ports import Store
+from headrace.stores.postgres.tables import statements
 from tests.conformance import serving
 
 Server: TypeAlias = "psycopg.Connection[Any]"
@@ -33,3 +34,10 @@ def store(url: str) -> Iterator[Store]:
         yield opened
         for tunnel in opened.tunnels():
             opened.drop_tunnel(tunnel.id)
+
+
+@pytest.fixture(params=["parameters", "staged"])
+def few_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few rows be parameters of a statement, or be in a temporary table as many rows are."""
+    if request.param == "staged":
+        monkeypatch.setattr(statements, "_FEW_CELLS", 0)

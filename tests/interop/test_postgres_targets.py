@@ -21,6 +21,7 @@ from headrace.stores.postgres.tables.writing import apply
 from tests.conformance import serving
 from tests.postgres_server import needs_version
 
+pytestmark = pytest.mark.usefixtures("few_rows")
 Rows = Sequence[Mapping[str, Any]]
 _jobs = itertools.count()
 

@@ -20,6 +20,7 @@ from headrace.stores.postgres.tables.table import PostgresTable
 from tests.conformance import serving
 from tests.postgres_server import needs_version
 
+pytestmark = pytest.mark.usefixtures("few_rows")
 UTC = datetime.UTC
 # The type in SQL, the type in headrace, and texts of values with their values in headrace.
 TYPES: list[tuple[str, str, dict[str, Any]]] = [

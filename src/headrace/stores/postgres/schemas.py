@@ -307,6 +307,7 @@ class TableLayout:
         logged: whether its changes are in the write-ahead log.
         arbiter: whether INSERT … ON CONFLICT can use the primary key, which is not deferrable and has no ranges
             WITHOUT OVERLAPS.
+        rules: whether it has rules, which can replace a statement.
         child: a table that inherits from it, in SQL; None if there is none.
         numbers: the numbers of its columns in the catalog, which do not change with a name.
     """
@@ -319,6 +320,7 @@ class TableLayout:
     kind: str
     logged: bool
     arbiter: bool
+    rules: bool
     child: str | None
     numbers: Mapping[str, int] = field(hash=False)
 

@@ -223,10 +223,11 @@ class _Rows:
 
         def write(bulk: Bulk) -> None:
             if puts is not None:
-                keys = None if gone is None else gone.drop_columns([POSITION])
-                apply(bulk, self.table, RowChange.PUT, puts.drop_columns([POSITION]), path, gone=keys, care=care)
+                keys, rows = None if gone is None else gone.drop_columns([POSITION]), puts.drop_columns([POSITION])
+                apply(bulk, self.table, RowChange.PUT, rows, path, gone=keys, care=care, guarded=True)
             elif gone is not None:
-                apply(bulk, self.table, RowChange.DELETE, gone.drop_columns([POSITION]), path, care=care)
+                keys = gone.drop_columns([POSITION])
+                apply(bulk, self.table, RowChange.DELETE, keys, path, care=care, guarded=True)
             # A constraint that is checked at the commit would refuse the batch there.
             execute(bulk, "SET CONSTRAINTS ALL IMMEDIATE")
             set_path(bulk, CATALOG_PATH)

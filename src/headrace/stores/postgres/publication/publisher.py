@@ -175,11 +175,14 @@ class PostgresPublisher(Publisher):
                 for name in altered.keys() & of_tables.keys():
                     bad = self._layout(of_tables[name].table, layouts)
                     alter(bulk, altered[name], now[name], bad, self._connection.server.writing_path)
-                for write, deletes in _paired(writes):
+                for number, (write, deletes) in enumerate(_paired(writes)):
+                    if number:
+                        set_path(bulk, CATALOG_PATH)
                     if apart and isinstance(write, Write) and write.bad_rows is not None:
                         self.refused += self._apply_apart(bulk, cursor, batch, write, deletes, now)
-                        continue
-                    self._apply(bulk, cursor, batch, write, deletes, now, care)
+                    else:
+                        self._apply(bulk, cursor, batch, write, deletes, now, care)
+                if also is not None or not self.in_process:
                     set_path(bulk, CATALOG_PATH)
                 if also is not None:
                     also(bulk)

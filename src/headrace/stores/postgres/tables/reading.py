@@ -84,10 +84,16 @@ def scan(
     return pa.RecordBatchReader.from_batches(schema, _batches(connection, text, path, stored, schema, batch_rows))
 
 
-def fetch(bulk: Bulk, statement: sql.Composable, columns: Sequence[PgColumn], wanted: pa.Schema) -> pa.Table:
+def fetch(
+    bulk: Bulk,
+    statement: sql.Composable,
+    columns: Sequence[PgColumn],
+    wanted: pa.Schema,
+    parameters: pa.RecordBatch | None = None,
+) -> pa.Table:
     """Return all rows of a statement whose select list is that of `selected`."""
     with bulk.cursor() as cursor:
-        cursor.execute(statement.as_string(None))
+        cursor.execute(statement.as_string(None), parameters)
         rows = cursor.fetch_arrow_table()
     with _counting(columns) as typed:
         return pa.Table.from_batches([typed(batch, wanted) for batch in rows.to_batches()], wanted)

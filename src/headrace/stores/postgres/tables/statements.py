@@ -1,14 +1,17 @@
 """Statements that write staged rows into a table.
 
-The rows are in the temporary table `STAGE` (alias ``s``), with columns ``c0``, ``c1`` and so on. The keys of rows to
-delete are in `GONE` (alias ``g``). Statements run under the user's search path, so they name the schemas of operators
-and functions, see `headrace.stores.postgres.session`.
+The rows are in the temporary table `STAGE` (alias ``s``), with columns ``c0``, ``c1`` and so on; a few rows are
+parameters of their statement instead (`Given`). The keys of rows to delete are in `GONE` (alias ``g``). Statements run
+under the user's search path, so they name the schemas of operators and functions, see
+`headrace.stores.postgres.session`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import pyarrow as pa
 from psycopg import sql
 
 from headrace.model.tables.changes import RowChange
@@ -16,11 +19,55 @@ from headrace.stores.postgres.failures import FIXED
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
 
 STAGE, GONE = "headrace_rows", "headrace_gone"
+STAGED = sql.SQL("pg_temp.{} s").format(sql.Identifier(STAGE))
+"""The staged rows in a FROM clause."""
+# Rows that are parameters: a temporary table would take longer than the write. A message to the server has up to 1 GB.
+_FEW_CELLS = 100
+_FEW_BYTES = 1 << 20
 _NOTHING = sql.SQL("")
 # What one part of a statement returns to another is the only order between them.
 _AFTER_REMOVAL = sql.SQL("(SELECT pg_catalog.count(*) FROM removed) OPERATOR(pg_catalog.>=) 0")
 # Numbers that are equal in SQL and differ in a bit: 0.0 and -0.0.
 _BYTES_OF = {"float4": "float4send", "float8": "float8send"}
+
+
+@dataclass(frozen=True)
+class Given:
+    """A few rows that are parameters of a statement.
+
+    Attributes:
+        rows: the rows.
+    """
+
+    rows: pa.Table
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> Given | None:
+        """Return rows as parameters; None if there are too many."""
+        few = 0 < rows.num_rows * rows.num_columns <= _FEW_CELLS and rows.nbytes <= _FEW_BYTES
+        return cls(rows) if few else None
+
+    @property
+    def source(self) -> sql.Composable:
+        """The rows in a FROM clause, as `STAGED`."""
+        width = self.rows.num_columns
+        rows = (range(width * row + 1, width * (row + 1) + 1) for row in range(self.rows.num_rows))
+        values = ", ".join(f"({', '.join(f'${number}' for number in row)})" for row in rows)
+        names = ", ".join(f"c{place}" for place in range(width))
+        # OFFSET keeps the planner from computing with the values what a CASE of the statement would not.
+        return sql.SQL(f"(SELECT * FROM (VALUES {values}) v OFFSET 0) s ({names})")
+
+    @property
+    def parameters(self) -> pa.RecordBatch:
+        """The cells as the one row of a batch."""
+        rows = range(self.rows.num_rows)
+        cells = [column.slice(row, 1).combine_chunks() for row in rows for column in self.rows.columns]
+        return pa.RecordBatch.from_arrays(cells, [f"${number + 1}" for number in range(len(cells))])
+
+
+def counted(statement: sql.Composable) -> sql.Composable:
+    """Return a query that runs a statement without WITH, and has the count of its rows."""
+    return sql.SQL("WITH written AS ({} RETURNING 1) SELECT pg_catalog.count(*) FROM written").format(statement)
 
 
 def staged(columns: Sequence[PgColumn], alias: str = "s") -> list[sql.Composable]:
@@ -54,11 +101,9 @@ def removal(table: TableLayout, columns: Sequence[PgColumn], *, spared: bool) ->
     )
 
 
-def deletion(table: TableLayout, columns: Sequence[PgColumn]) -> sql.Composable:
+def deletion(table: TableLayout, columns: Sequence[PgColumn], source: sql.Composable = STAGED) -> sql.Composable:
     """Return the statement that deletes the rows whose keys are staged."""
-    return sql.SQL("DELETE FROM {} t USING pg_temp.{} s WHERE {}").format(
-        table.name.sql, sql.Identifier(STAGE), same_key(columns)
-    )
+    return sql.SQL("DELETE FROM {} t USING {} WHERE {}").format(table.name.sql, source, same_key(columns))
 
 
 def changed_identities(table: TableLayout, columns: Sequence[PgColumn]) -> sql.Composable | None:
@@ -135,6 +180,7 @@ def writes(
     columns: Sequence[PgColumn],
     removed: sql.Composable | None = None,
     *,
+    source: sql.Composable = STAGED,
     keep_nulls: bool = True,
     only_differing: bool = False,
 ) -> list[sql.Composable]:
@@ -144,6 +190,7 @@ def writes(
         change: PUT or UPDATE.
         removed: a statement that deletes other rows. It runs within the first statement and before it; constraints are
             in effect at the end of a statement, so a row that refers to a deleted one can be among the rows to write.
+        source: the staged rows.
         keep_nulls: whether an update sets cells to null.
         only_differing: leave rows alone that do not differ.
     """
@@ -154,12 +201,12 @@ def writes(
     # An INSERT checks NOT NULL before it looks for a conflict.
     late = not whole and bool(required) and (kept or not names >= required)
     if table.arbiter and not late:
-        return [_insert(table, columns, set_columns, removed, kept=kept, only_differing=only_differing)]
-    update = _update(table, columns, set_columns, removed, kept=kept, only_differing=only_differing)
+        return [_insert(table, columns, set_columns, removed, source, kept=kept, only_differing=only_differing)]
+    update = _update(table, columns, set_columns, removed, source, kept=kept, only_differing=only_differing)
     left = None if update else removed
     return [
         *update,
-        _insert(table, columns, set_columns, left, kept=kept, only_differing=only_differing, only_new=True),
+        _insert(table, columns, set_columns, left, source, kept=kept, only_differing=only_differing, only_new=True),
     ]
 
 
@@ -177,6 +224,7 @@ def _update(
     columns: Sequence[PgColumn],
     set_columns: Sequence[PgColumn],
     removed: sql.Composable | None,
+    source: sql.Composable,
     *,
     kept: bool,
     only_differing: bool,
@@ -191,11 +239,11 @@ def _update(
     if only_differing:
         conditions.append(differing(columns, set_columns))
     return [
-        sql.SQL("{}UPDATE {} t SET {} FROM pg_temp.{} s WHERE {}").format(
+        sql.SQL("{}UPDATE {} t SET {} FROM {} WHERE {}").format(
             _removing(removed),
             table.name.sql,
             _cells(set_columns, [values[column.name] for column in set_columns], kept=kept),
-            sql.Identifier(STAGE),
+            source,
             sql.SQL(" AND ").join(conditions),
         )
     ]
@@ -206,6 +254,7 @@ def _insert(
     columns: Sequence[PgColumn],
     set_columns: Sequence[PgColumn],
     removed: sql.Composable | None,
+    source: sql.Composable,
     *,
     kept: bool,
     only_differing: bool,
@@ -221,14 +270,14 @@ def _insert(
     if only_new:
         conditions.append(sql.SQL("NOT EXISTS (SELECT FROM {} t WHERE {})").format(table.name.sql, same_key(columns)))
     return sql.SQL(
-        "{removing}INSERT INTO {table} AS t ({names}) OVERRIDING SYSTEM VALUE SELECT {values} FROM pg_temp.{stage} s "
+        "{removing}INSERT INTO {table} AS t ({names}) OVERRIDING SYSTEM VALUE SELECT {values} FROM {source} "
         "{where}ORDER BY {order} {conflict}"
     ).format(
         removing=_removing(removed),
         table=table.name.sql,
         names=sql.SQL(", ").join(sql.Identifier(column.name) for column in columns),
         values=sql.SQL(", ").join(values),
-        stage=sql.Identifier(STAGE),
+        source=source,
         where=sql.SQL("WHERE {} ").format(sql.SQL(" AND ").join(conditions)) if conditions else _NOTHING,
         order=sql.SQL(", ").join(value for column, value in zip(columns, values, strict=True) if column.in_key),
         conflict=_conflict(table, set_columns, kept=kept, only_differing=only_differing) if table.arbiter else _NOTHING,

@@ -83,7 +83,7 @@ SELECT c.oid, CASE c.relkind WHEN 'p' THEN (
     WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts
 ), EXISTS (
     SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate AND NOT i.indisexclusion
-), (
+), c.relhasrules, (
     SELECT h.inhrelid::regclass::text FROM pg_inherits h WHERE h.inhparent = c.oid AND c.relkind = 'r' LIMIT 1
 )
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -208,12 +208,12 @@ def layout(connection: psycopg.Connection, name: str, schema: str, choices: Choi
     row = connection.execute(_TABLE, [parsed.schema, parsed.table]).fetchone() if "\0" not in name else None
     if row is None:
         raise NotFoundError("no such table", received=repr(parsed.text), valid=of_users(names(connection, schema)))
-    oid, pre_images, kind, logged, key, arbiter, child = row
+    oid, pre_images, kind, logged, key, arbiter, rules, child = row
     primary_key = tuple(key or ())
     rows = connection.execute(columns_query(oid))
     columns = tuple(column_of(row, primary_key, schema, parsed, choices) for row in rows)
     numbers: dict[str, int] = dict(connection.execute(_NUMBERS, [oid]).fetchall())
-    return TableLayout(parsed, oid, columns, primary_key, pre_images, kind, logged, arbiter, child, numbers)
+    return TableLayout(parsed, oid, columns, primary_key, pre_images, kind, logged, arbiter, rules, child, numbers)
 
 
 def overlap(connection: psycopg.Connection, relations: Sequence[int], other: int) -> bool:

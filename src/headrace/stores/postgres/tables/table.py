@@ -21,6 +21,7 @@ from headrace.ports.arguments import checked_prefixes
 from headrace.rows import check_not_null, check_sets, to_arrow
 from headrace.rows.by_position import aligned, last_rows
 from headrace.rows.conditions import typed_range, whole_key
+from headrace.stores.postgres.connection import execute
 from headrace.stores.postgres.failures import RefusedValueError
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
@@ -29,7 +30,7 @@ from headrace.stores.postgres.tables.alterations import MAX_COLUMNS, MAX_KEY_COL
 from headrace.stores.postgres.tables.attempts import Care, attempts
 from headrace.stores.postgres.tables.reading import fetch, scan, selected, splits
 from headrace.stores.postgres.tables.refused_values import refusal
-from headrace.stores.postgres.tables.statements import STAGE, same_key
+from headrace.stores.postgres.tables.statements import STAGE, STAGED, Given, same_key
 from headrace.stores.postgres.tables.writing import apply, check_values, committed_version, stage, without_nul
 
 if TYPE_CHECKING:
@@ -259,19 +260,23 @@ def rows_of_keys(
     """Return the rows of a table with some keys, or with some beginnings of keys, in a transaction of ADBC.
 
     Args:
-        locked: lock the rows until the end of the transaction.
+        locked: lock the rows until the end of the transaction, by a connection of `headrace.stores.postgres.guarded`,
+            whose statements have no parameters.
     """
-    statement = sql.SQL("SELECT {} FROM {} t JOIN pg_temp.{} s ON {}{}").format(
+    few = None if locked else Given.of(keys)
+    statement = sql.SQL("SELECT {} FROM {} t JOIN {} ON {}{}").format(
         selected(layout, wanted.names),
         layout.name.sql,
-        sql.Identifier(STAGE),
+        STAGED if few is None else few.source,
         same_key([layout.column(name) for name in keys.column_names]),
         sql.SQL(" FOR UPDATE OF t" if locked else ""),
     )
+    columns = [layout.column(name) for name in wanted.names]
+    if few is not None:
+        return fetch(bulk, statement, columns, wanted, few.parameters).combine_chunks()
     stage(bulk, keys)
-    rows = fetch(bulk, statement, [layout.column(name) for name in wanted.names], wanted)
-    with bulk.cursor() as cursor:
-        cursor.execute(f'DROP TABLE pg_temp."{STAGE}"')
+    rows = fetch(bulk, statement, columns, wanted)
+    execute(bulk, f'DROP TABLE pg_temp."{STAGE}"')
     return rows.combine_chunks()
 
 

@@ -25,8 +25,11 @@ from headrace.stores.postgres.tables.attempts import Care, replaceable
 from headrace.stores.postgres.tables.statements import (
     GONE,
     STAGE,
+    STAGED,
+    Given,
     changed_identities,
     columns_to_set,
+    counted,
     deletion,
     removal,
     replacement,
@@ -104,6 +107,7 @@ def apply(
     keep_nulls: bool = True,
     gone: pa.Table | None = None,
     care: Care = Care.ROW_BY_ROW,
+    guarded: bool = False,
 ) -> None:
     """Apply rows to a table in the transaction of a connection, whose search path is then that of the user.
 
@@ -116,13 +120,15 @@ def apply(
         gone: keys of rows to delete, besides rows to put. The same statement deletes them: then a row can have a unique
             value of one of them, and a row that refers to one of them can be among the rows to put. A key that equals
             one to put, such as 1.0 and 1.00, is not deleted.
+        guarded: the connection is one of `headrace.stores.postgres.guarded`, whose statements have no parameters.
     """
     deferred = care is not Care.ROW_BY_ROW
     columns = [table.column(name) for name in rows.column_names]
     if change is RowChange.DELETE:
-        stage(bulk, rows)
         checks = [undeleted(table, is_staged(columns))]
-        _write(bulk, table, [deletion(table, columns)], checks, path, rows=rows.num_rows, deferred=deferred)
+        source, few = _source(bulk, table, rows, alone=not guarded)
+        statement = deletion(table, columns, source)
+        _write(bulk, table, [statement], checks, path, rows=rows.num_rows, few=few, deferred=deferred)
         return
     whole = set(rows.column_names).issuperset(table.written.names)
     replaces = care is Care.REPLACED and (change is RowChange.UPDATE or whole) and replaceable(bulk, table)
@@ -130,7 +136,8 @@ def apply(
     for number, part in enumerate(_rounds(given, key, merge=change is RowChange.UPDATE and not keep_nulls)):
         if number:
             set_path(bulk, CATALOG_PATH)
-        stage(bulk, part.select(rows.column_names))
+        alone = not (guarded or replaces or any(each.always_identity for each in columns)) and gone is None
+        source, few = _source(bulk, table, part.select(rows.column_names), alone=alone)
         removed, names = None, [STAGE]
         if gone is not None or (replaces and change is RowChange.PUT):
             keys = [] if gone is None else [gone.select(table.primary_key)]
@@ -143,14 +150,27 @@ def apply(
         if replaces and change is RowChange.UPDATE:
             statements = [replacement(table, columns, keep_nulls=keep_nulls)]
         else:
-            statements = writes(table, change, columns, removed, keep_nulls=keep_nulls)
+            statements = writes(table, change, columns, removed, source=source, keep_nulls=keep_nulls)
         if not replaces:
             _check_fixed(bulk, table, columns)
         checks = [unwritten(table, columns, columns_to_set(columns, change), keep_nulls=keep_nulls)]
         if removed is not None:
             checks.append(undeleted(table, _is_gone(table, columns)))
         count = part.num_rows if removed is None else None
-        _write(bulk, table, statements, checks, path, names, rows=count, deferred=deferred)
+        _write(bulk, table, statements, checks, path, names, rows=count, few=few, deferred=deferred)
+
+
+def _source(bulk: Bulk, table: TableLayout, rows: pa.Table, *, alone: bool) -> tuple[sql.Composable, Given | None]:
+    """Return rows in a FROM clause, and, if they are parameters, these; otherwise stage them.
+
+    Args:
+        alone: whether the rows are all that their statements need, and no other query needs them.
+    """
+    # A statement in WITH, which counts its rows, does not run by rules.
+    few = Given.of(rows) if alone and not table.rules else None
+    if few is None:
+        stage(bulk, rows)
+    return STAGED if few is None else few.source, few
 
 
 def delete(bulk: Bulk, table: TableLayout, gone: pa.Table, kept: pa.Table, path: str, care: Care) -> None:
@@ -215,6 +235,7 @@ def _write(
     names: Sequence[str] = (STAGE,),
     *,
     rows: int | None = None,
+    few: Given | None = None,
     deferred: bool = False,
 ) -> None:
     """Run statements that write staged rows into a user's table, and drop the staged rows.
@@ -225,6 +246,7 @@ def _write(
         checks: find a row that the table has not taken, see `headrace.stores.postgres.tables.taken`.
         names: the temporary tables of the staged rows.
         rows: the count of written rows that needs no check.
+        few: the rows, if they are parameters of the statements. They are staged for the checks.
         deferred: whether deferrable constraints are checked at the commit.
 
     Raises:
@@ -236,13 +258,22 @@ def _write(
             cursor.execute("SET CONSTRAINTS ALL DEFERRED")
         written = 0
         for statement in statements:
-            cursor.execute(statement.as_string(None))
-            written += cursor.rowcount
+            if few is None:
+                cursor.execute(statement.as_string(None))
+                written += cursor.rowcount
+            else:
+                # The driver does not count the rows of a statement with parameters.
+                cursor.execute(counted(statement).as_string(None), few.parameters)
+                written += cursor.fetchone()[0]
         if written != rows:
             set_path(bulk, CATALOG_PATH)
+            if few is not None:
+                stage(bulk, few.rows)
             for check in checks:
                 check_taken(cursor, table, check)
             set_path(bulk, path)
+        elif few is not None:
+            return
         for name in names:
             cursor.execute(f'DROP TABLE pg_temp."{name}"')
 
