@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import sys
@@ -28,6 +27,7 @@ from headrace.streaming_sql.workspace import Workspace
 from headrace.support.sqlite import forks, interrupts
 from headrace.testing.effort import THOROUGH, thorough
 from headrace.testing.processes import CONTEXT
+from tests.interrupting import interrupted_in
 
 # Python drops an exception, also that of a signal, in the end of an object.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -258,7 +258,7 @@ def test_ctrl_c_ends_the_wait_for_another_process_and_another_thread(store: Embe
     process = CONTEXT.Process(target=_hold, args=(store.database.directory, ready, go))
     process.start()
     assert ready.wait(PATIENCE)
-    _interrupt_a_write(store)
+    _interrupt_a_write(store, "_wait_for")
     go.set()
     process.join()
     with ThreadPoolExecutor(1) as pool:
@@ -271,7 +271,7 @@ def test_ctrl_c_ends_the_wait_for_another_process_and_another_thread(store: Embe
 
         holding = pool.submit(hold)
         assert held.wait(PATIENCE)
-        _interrupt_a_write(store)
+        _interrupt_a_write(store, "acquire")
         end.set()
         holding.result()
     store.table("orders").put([{"id": 1, "note": "one"}])
@@ -283,13 +283,10 @@ def _hold(directory: Path, ready: Any, go: Any) -> None:
         go.wait(PATIENCE)
 
 
-def _interrupt_a_write(store: Store) -> None:
-    """Send Ctrl-C to a write that waits."""
-    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+def _interrupt_a_write(store: Store, function: str) -> None:
+    """Send Ctrl-C to a write that waits in a function."""
+    with pytest.raises(KeyboardInterrupt), interrupted_in(function):
         store.table("orders").put([{"id": 1, "note": "one"}])
-    timer.join()
 
 
 def test_a_long_write_can_be_interrupted_and_is_rolled_back(store: EmbeddedStore) -> None:

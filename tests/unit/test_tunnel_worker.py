@@ -24,6 +24,8 @@ from headrace.ports import Store, Table, Tunnel
 from headrace.stores.embedded.tunnels.records import SqliteStatements
 from headrace.stores.shared.tunnel_clients import SharingClient
 from headrace.workers import ChangeBatch, TunnelWorker, engine
+from tests.clocks import patch_time
+from tests.interrupting import interrupted_in
 
 DEADLINE = 30.0
 
@@ -129,11 +131,8 @@ def test_an_error_in_the_loop_keeps_the_batches_before_it(tunnel: Tunnel) -> Non
 def test_an_interrupt_while_waiting_saves_and_releases(tunnel: Tunnel) -> None:
     batches = quick(tunnel)
     found = ids([next(batches), next(batches), next(batches)])
-    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), interrupted_in("take", "wait"):
         next(batches)
-    timer.join()
     assert found == list(range(30))
     assert clients(tunnel) == set()
     assert ids(quick(tunnel, idle="stop")) == []
@@ -200,14 +199,26 @@ def test_progress_is_saved_while_a_worker_waits(tunnel: Tunnel) -> None:
         until(lambda: tunnel.describe().backlog_rows == 0)
 
 
-def test_a_batch_that_takes_long_keeps_its_channels(tunnel: Tunnel) -> None:
+def test_a_batch_that_takes_long_keeps_its_channels(tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, now, beats = SharingClient.heartbeat, time.time(), list[float]()
+
+    def heartbeat(client: SharingClient[SqliteStatements], leases: Sequence[Lease]) -> list[Lease]:
+        beats.append(now)
+        return real(client, leases)
+
+    def has_beaten() -> bool:
+        # The first of two has ended when the second begins.
+        return beats.count(now) > 1
+
     other = tunnel.connect()
-    with quick(tunnel, timeout=0.5, idle="stop") as batches:
+    monkeypatch.setattr(SharingClient, "heartbeat", heartbeat)
+    patch_time(monkeypatch, "headrace.stores.shared.tunnel_clients", time=lambda: now)
+    with quick(tunnel, timeout=10.0, idle="stop") as batches:
         found = ids([next(batches)])
-        end = time.monotonic() + 1.0
-        while time.monotonic() < end:
+        for _ in range(4):
+            now += 6
+            until(has_beaten)
             assert other.heartbeat([]) == []
-            time.sleep(0.02)
         other.close()
         found += ids(batches)
     assert found == list(range(30))
