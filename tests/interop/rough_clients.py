@@ -22,6 +22,7 @@ from headrace_tablestore.wire import table_pb2 as pb
 from headrace_tablestore.wire.plainbuffer.rows import encode_row
 from headrace_tablestore.wire.plainbuffer.values import Cell, Row
 from headrace_tablestore.wire.signatures import Credentials, content_md5, request_headers
+from tests.descriptors import without_databases
 from tests.interop.programs import ACCESS_KEY_ID, ACCESS_KEY_SECRET
 from tests.python_messages import without_end_of_python
 
@@ -72,9 +73,8 @@ class Server:
         return without_end_of_python(self._log.read_text())
 
     def usage(self) -> tuple[int, int]:
-        """Return the number of open files and the resident bytes."""
-        process = psutil.Process(self.process.pid)
-        return process.num_fds(), process.memory_info().rss
+        """Return the number of descriptors without those of databases, and the resident bytes."""
+        return without_databases(self.process.pid), psutil.Process(self.process.pid).memory_info().rss
 
     def knows(self, connection: socket.socket) -> bool:
         """Return whether the server keeps its side of a connection open."""

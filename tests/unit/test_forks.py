@@ -25,6 +25,7 @@ from headrace.stores.embedded.tables import reading
 from headrace.streaming_sql.workspace import Workspace
 from headrace.support.sqlite import forks
 from tests.clocks import patch_time
+from tests.descriptors import files_in
 
 # Newer versions of Python warn about a fork in a process with threads, which these tests need.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -306,25 +307,22 @@ def test_parent_and_child_of_a_fork_can_use_a_workspace(tmp_path: Path) -> None:
 
 
 def test_closed_stores_leave_no_descriptors(tmp_path: Path) -> None:
-    process = psutil.Process()
-    before = process.num_fds()
     for number in range(20):
         with headrace.open(tmp_path / str(number), create=True) as store:
             store.create_table("rows", {"id": "long"}, "id")
-    assert process.num_fds() <= before
+    assert files_in(tmp_path) == 0
 
 
-def test_connections_of_ended_threads_are_closed(store: headrace.Store) -> None:
-    process = psutil.Process()
+def test_connections_of_ended_threads_are_closed(store: headrace.Store, tmp_path: Path) -> None:
     put(store, 0)
-    before = process.num_fds()
+    before = files_in(tmp_path)
     for number in range(1, 20):
         thread = threading.Thread(target=put, args=(store, number))
         thread.start()
         thread.join()
     # The last thread's connection is closed when another thread needs one. It has three descriptors: the database, its
     # log and its shared memory.
-    assert process.num_fds() <= before + 3
+    assert files_in(tmp_path) <= before + 3
     assert len(numbers(store)) == 20
 
 

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from yt.wrapper import YtClient
 
+from tests.descriptors import without_databases
 from tests.ytsaurus.interop.ytsaurus_server import PATIENCE, TOKEN, YtServer, serving
 
 CLIENTS = 200
@@ -325,9 +326,8 @@ def test_a_client_that_does_not_read_is_disconnected(impatient: YtServer) -> Non
 
 
 def test_broken_connections_leave_nothing(yt_server: YtServer) -> None:
-    process = psutil.Process(yt_server.process.pid)
     assert is_well(yt_server)
-    before = process.num_fds()
+    before = without_databases(yt_server.process.pid)
     for _ in range(50):
         connection = yt_server.connect()
         head = f"PUT /api/v4/write_file HTTP/1.1\r\nAuthorization: OAuth {TOKEN}\r\nContent-Length: 100000000\r\n\r\n"
@@ -335,7 +335,7 @@ def test_broken_connections_leave_nothing(yt_server: YtServer) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.close()
     deadline = time.monotonic() + PATIENCE
-    while process.num_fds() > before + 5:
+    while without_databases(yt_server.process.pid) > before:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert is_well(yt_server)
