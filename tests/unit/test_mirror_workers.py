@@ -29,7 +29,7 @@ from headrace.ports import Marker, Store, Table
 from headrace.stores.embedded.publication.publisher import EmbeddedPublisher
 from headrace.support import counters
 from headrace.workers import ChangeBatch
-from tests.clocks import patch_time
+from tests.clocks import count_pauses, patch_time
 
 COLUMNS = {"id": "long", "name": "string", "price": "double"}
 
@@ -566,6 +566,7 @@ def test_a_batch_that_fails_for_a_long_time_ends_the_worker(
         return publish(publisher, number, writes, **options)
 
     monkeypatch.setattr(EmbeddedPublisher, "publish", fail)
+    count_pauses(monkeypatch)
     monkeypatch.setattr(worker, "_RETRY_SECONDS", 0.3)
     with pytest.raises(StoreError, match="ended the connection"):
         copy(shop, copies)

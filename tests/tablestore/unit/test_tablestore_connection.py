@@ -12,7 +12,6 @@ import socket
 import ssl
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,10 +31,12 @@ from headrace.errors import (
     StoreBusyError,
     StoreError,
 )
+from headrace.testing.queue_reading import wait_until
 from headrace_tablestore.store.connection import Patience, TablestoreConnection
 from headrace_tablestore.wire import signatures, table_pb2, tunnel_pb2
 from headrace_tablestore.wire.errors import STATUS, ServiceError
 from headrace_tablestore.wire.signatures import Credentials
+from tests.clocks import count_pauses
 from tests.tablestore.unit.tablestore_double import CREDENTIALS, Double, Exchange, answers, hangs_up, refuses
 
 QUICK = Patience(first_pause=0.001, first_busy_pause=0.001, longest_pause=0.01, total=20.0)
@@ -167,16 +168,16 @@ def test_a_request_with_an_incomplete_response_is_repeated(double: Double) -> No
     assert len(double.seen) == 3
 
 
-def test_a_silent_service_is_an_error_after_the_timeout(double: Double) -> None:
+def test_a_silent_service_is_an_error_after_the_timeout(double: Double, monkeypatch: pytest.MonkeyPatch) -> None:
+    count_pauses(monkeypatch)
     over = threading.Event()
     double.script = [lambda _: over.wait(30)]
     patience = Patience(read=0.05, total=0.3, first_pause=0.001)
-    begun = time.monotonic()
     try:
         with pytest.raises(StoreBusyError, match="no answer within"):
             list_tables(connect(double, patience))
-        assert time.monotonic() - begun < 5
-        assert len(double.seen) > 1
+        # The service can be late, too.
+        wait_until(lambda: len(double.seen) > 1)
         # A request that must not be repeated has only one timeout.
         with pytest.raises(StoreError, match="unknown whether"):
             create_table(connect(double, patience))
@@ -184,7 +185,10 @@ def test_a_silent_service_is_an_error_after_the_timeout(double: Double) -> None:
         over.set()
 
 
-def test_a_permanently_busy_service_is_an_error_after_the_timeout(double: Double) -> None:
+def test_a_permanently_busy_service_is_an_error_after_the_timeout(
+    double: Double, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count_pauses(monkeypatch)
     double.script = [refuses("OTSServerBusy")]
     patience = Patience(total=0.05, first_busy_pause=0.001, longest_pause=0.01)
     with pytest.raises(StoreBusyError) as raised:
