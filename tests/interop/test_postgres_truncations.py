@@ -13,11 +13,12 @@ from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import DataLossError
 from headrace.model.tables.changes import DELETES, ChangeOp
 from headrace.model.tables.several_tables import TABLE
+from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.model.tunnels.values import ChannelState
 from headrace.ports import Store
 from headrace.stores.postgres.tunnels import log
 from headrace.testing.effort import thorough
-from headrace.testing.reading import Change, drain, read_batch, read_from, run_to_the_end, unpack
+from headrace.testing.reading import Change, drain, read_batch, read_from, unpack
 from tests.interop.own_database import Server
 
 
@@ -149,7 +150,7 @@ def test_batches_of_typed_rows_with_truncations_are_whole_transactions(
 
     states = [now()]
     copies: dict[str, dict[Any, Any]] = {name: {} for name in names}
-    feed, previous, at = TunnelFeed(tunnel, limits=Limits(rows_per_batch=most)), None, 0
+    feed, previous, at = TunnelFeed(tunnel, limits=Limits(rows_per_batch=most)), INITIAL_BATCH, 0
     for _ in range(thorough(3)):
         for _ in range(12):
             with server.transaction():
@@ -157,8 +158,8 @@ def test_batches_of_typed_rows_with_truncations_are_whole_transactions(
                     text = chosen.choice(statements)
                     server.execute(text.format(chosen.choice(names), chosen.randrange(6), chosen.randrange(6)).encode())
             states.append(now())
-        for batch, found in run_to_the_end(feed, *([] if previous is None else [previous])):
-            previous = batch
+        while (batch := feed.latest(previous)) != previous:
+            previous, found = batch, read_batch(tunnel, feed.plan(batch))
             begins = [change.op is ChangeOp.TRUNCATE for change in found]
             assert begins == sorted(begins, reverse=True)
             for change in found:
@@ -172,6 +173,7 @@ def test_batches_of_typed_rows_with_truncations_are_whole_transactions(
             if found[-1].op is not ChangeOp.BASE:
                 # One of the states after the last one.
                 at += states[at:].index(copies)
+            if copies == states[-1]:
+                # A repeated task reads the same rows. Later, the slot can have passed them: other databases have log.
+                assert read_batch(tunnel, feed.plan(batch)) == found
         assert copies == states[-1]
-        # A repeated task reads the same rows.
-        assert read_batch(tunnel, feed.plan(batch)) == found
