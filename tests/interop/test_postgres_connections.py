@@ -147,9 +147,9 @@ def test_a_forked_process_does_not_use_or_close_the_connections_of_its_parent(st
         assert table.get({"id": 0}) == {"id": 0}
         store.close()
 
-    sessions = "SELECT array_agg(pid ORDER BY pid) FROM pg_stat_activity WHERE application_name = 'headrace'"
+    sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'headrace'"
     with psycopg.connect(store.url) as observer:
-        before = observer.execute(sessions).fetchone()
+        before = observer.execute(sessions).fetchall()
         children = [multiprocessing.get_context("fork").Process(target=work, args=(number,)) for number in (1, 2)]
         for child in children:
             child.start()
@@ -158,7 +158,8 @@ def test_a_forked_process_does_not_use_or_close_the_connections_of_its_parent(st
         assert [child.exitcode for child in children] == [0, 0]
         table.put({"id": 3})
         observer.rollback()
-        assert observer.execute(sessions).fetchone() == before
+        # None is new; those of earlier tests can have ended.
+        assert set(observer.execute(sessions).fetchall()) <= set(before)
     assert table.scan().read_all().num_rows == 4
 
 

@@ -58,7 +58,11 @@ def address_of(url: str) -> StoreAddress:
     """Return the address of a store as the driver sends it, and leave no connection."""
     with headrace.open(url) as store:
         store.create_table("t", {"id": "long"}, "id", exist_ok=True)
-        return StoreAddress(url).of(store)
+        address = StoreAddress(url).of(store)
+    # The server ends a session after its client has left.
+    with psycopg.connect(url, autocommit=True) as observer:
+        wait_until(lambda: not sessions(observer))
+    return address
 
 
 def sessions(observer: psycopg.Connection) -> set[tuple[int, str]]:
