@@ -35,6 +35,12 @@ class Texts(HTMLParser):
         self.texts.append(data)
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine under load needs more than the 2 seconds that a person waits."""
+    monkeypatch.setattr(notebooks, "_SECONDS", 60.0)
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with headrace.open(tmp_path / "shop", create=True, synchronous="off") as opened:
