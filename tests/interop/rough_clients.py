@@ -41,7 +41,10 @@ from headrace.http.logs import log_as_json
 log_as_json()
 configuration = Configuration.load(Path(sys.argv[1]), None, environ=os.environ)
 ready = lambda host, port: print('{"host": "%s", "port": %d}' % (host, port), flush=True)
-limits = Limits(head_seconds=0.5, reading_seconds=0.5, drain_seconds=0.5, stopping_seconds=0.5)
+# A server that waits for requests to end when it stops does not end in time.
+limits = Limits(
+    head_seconds=0.5, reading_seconds=0.5, drain_seconds=0.5, stopping_seconds=0.5, grace_seconds=600, stop_seconds=600,
+)
 serve(configuration, 0, ready=ready, bounds=Bounds(workers=2, waiting=2, body_seconds=0.5), limits=limits)
 """
 

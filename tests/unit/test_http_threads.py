@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -80,9 +79,8 @@ def test_a_process_exits_while_a_request_does_not_end() -> None:
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "request started\n"
-        begin = time.monotonic()
+        # The request takes 600 seconds.
         output, _ = process.communicate(timeout=60)
     finally:
         process.kill()
     assert (process.returncode, output) == (0, "all done: False\n")
-    assert time.monotonic() - begin < 10
