@@ -40,7 +40,7 @@ import headrace
 from headrace.spark import bare_locations
 from headrace.spark.session import carry_environment
 from headrace.spark.versions import INSTALLED, register
-from headrace.streaming_sql import running_streams
+from headrace.streaming_sql import definition_checks, running_streams
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _PACKAGE = "org.apache.spark.sql.execution.streaming" + (".checkpointing" if INSTALLED >= (4, 1) else "")
@@ -54,6 +54,8 @@ def start(warehouse: Path, python: Path) -> SparkSession:
     """Start Spark with an environment that names no store, and with a program for its Python processes."""
     # Sessions of streaming SQL look for the ends of streams. By default, they wait half a second between two looks.
     running_streams._POLL_SECONDS = 0.1
+    # A machine under load needs more than the 2 seconds that a person waits for a note about a definition.
+    definition_checks._SECONDS_TO_ANSWER = 60.0
     for names in (java_gateway.JVMView, java_gateway.JavaPackage):
         names.__getattr__ = _kept(names.__getattr__)
     with pytest.MonkeyPatch.context() as environment:
