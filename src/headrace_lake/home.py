@@ -266,7 +266,7 @@ class Home:
             with suppress(FileExistsError):
                 places.create(file, str(uuid.uuid4()).encode())
         try:
-            return str(uuid.UUID(file.read_text()))
+            return str(uuid.UUID(file.read_text("utf-8")))
         except FileNotFoundError:
             return None
         except ValueError:

@@ -139,10 +139,10 @@ class ObjectPath:
         found: list[fs.FileInfo] = reached(lambda: self.bucket.files.get_file_info(selector))
         return found
 
-    def read_text(self) -> str:
+    def read_text(self, encoding: str) -> str:
         """Return the content of an object; raise `FileNotFoundError` if there is none."""
         with open_input(self) as file:
-            return str(file.read(), "utf-8")
+            return str(file.read(), encoding)
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Delete an object."""
@@ -227,7 +227,7 @@ def create(place: Place, content: bytes) -> None:
         _create(place, content)
     except FileExistsError:
         # A client repeats a request whose answer is lost: the file may be this one.
-        if place.read_text() != content.decode():
+        if place.read_text("utf-8") != content.decode():
             raise
 
 

@@ -200,9 +200,9 @@ def test_files_that_disappear_meanwhile_are_no_error(
     assert maintenance.orphans(table) == ["hr-dead.parquet"]
     read_text = Path.read_text
 
-    def removed(path: Path) -> str:
+    def removed(path: Path, encoding: str) -> str:
         path.unlink(missing_ok=path.name.endswith("2.json"))
-        return read_text(path)
+        return read_text(path, encoding)
 
     foreign(tmp_path).create_checkpoint()
     monkeypatch.setattr(Path, "read_text", removed)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +79,36 @@ def test_changes_of_another_program(store: Store, tmp_path: Path, properties: di
     ]
     assert replay(changes, whole_rows=True) == state_of(store.table("theirs"))
     assert drain(tunnel) == []
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+def test_texts_with_characters_at_which_lines_could_end(store: Store, vectors: bool) -> None:
+    """JSON has them as they are: the log has them in bounds of columns, and in the values of partitions."""
+    columns = {"id": "string", "name": "string"}
+    table = store.create_table("odd", columns, "id", partition_by="name", deletion_vectors=vectors, pre_images=True)
+    tunnel = store.create_tunnel("odd", "t")
+    names = [f"a{character}b" for character in "\n\r\v\f\x1c\x85\u2028\u2029"]
+    table.put([{"id": f"{name}{number}", "name": name} for name in names for number in range(8)])
+    table.delete([{"id": f"{name}3"} for name in names])
+    table.put([{"id": f"{name}4", "name": names[0]} for name in names])
+    assert replay(drain(tunnel), whole_rows=True) == state_of(table)
+    assert len(state_of(table)) == 7 * len(names)
+
+
+def test_the_log_is_read_in_any_locale(store: Store, tmp_path: Path) -> None:
+    table = store.create_table("odd", {"id": "string", "name": "string"}, "id", partition_by="name")
+    store.create_tunnel("odd", "t", "Stream")
+    table.put({"id": "ü", "name": "月"})
+    program = (
+        "import sys, headrace\n"
+        "from headrace.testing.reading import drain\n"
+        "with headrace.open(sys.argv[1]) as store:\n"
+        "    print(ascii([each.row for each in drain(store.tunnel('t'))]))\n"
+    )
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    call = [sys.executable, "-c", program, store.url]
+    printed = subprocess.run(call, env=os.environ | locale, check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert ast.literal_eval(printed) == [{"id": "ü", "name": "月"}]
 
 
 def test_optimize_and_properties_are_no_changes(store: Store, tmp_path: Path) -> None:

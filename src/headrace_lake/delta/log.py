@@ -140,7 +140,7 @@ class Log:
         if found is None:
             path = log_entry(self._directory, version)
             try:
-                text, modified = path.read_text(), path.stat().st_mtime
+                text, modified = path.read_text("utf-8"), path.stat().st_mtime
             except FileNotFoundError:
                 raise self._lost(version) from None
             found = self._entries[version] = _parsed(self._name, version, text, modified)
@@ -165,7 +165,7 @@ def _parsed(name: str, version: int, text: str, modified: float) -> Entry:
     properties: Mapping[str, str | None] | None = None
     time = modified * 1000
     try:
-        actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+        actions = [json.loads(line) for line in _lines(text)]
     except ValueError as error:
         raise StoreDamagedError(
             f"the log of Delta table {name!r} cannot be read", received=f"{version}: {error}"
@@ -184,6 +184,14 @@ def _parsed(name: str, version: int, text: str, modified: float) -> Entry:
                 case "commitInfo":
                     time = content.get("inCommitTimestamp") or content.get("timestamp") or time
     return Entry(version, int(time * 1000), tuple(added.values()), tuple(removed.values()), tuple(feed), properties)
+
+
+def _lines(text: str) -> list[str]:
+    """Return the actions of an entry.
+
+    JSON escapes line feeds, but not all other characters at which `str.splitlines` cuts.
+    """
+    return [line for line in text.split("\n") if line.strip()]
 
 
 def _file(content: Mapping[str, Any]) -> DataFile:
@@ -218,10 +226,10 @@ def added_files(name: str, directory: Place, version: int, paths: Collection[str
         if len(found) == len(paths):
             break
         try:
-            text = log_entry(directory, number).read_text()
+            text = log_entry(directory, number).read_text("utf-8")
         except FileNotFoundError:
             break
-        for line in text.splitlines():
+        for line in _lines(text):
             if '"add"' in line and (content := json.loads(line).get("add")) and content["path"] in paths:
                 found.setdefault(content["path"], content)
     for part in parts if len(found) < len(paths) else ():

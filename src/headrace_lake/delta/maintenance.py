@@ -171,7 +171,7 @@ def _unnamed(table: DeltaTable, texts: Mapping[str, str], end: float, *, since: 
     for name, written in entries:
         if found and written >= since:
             try:
-                text = (log / name).read_text()
+                text = (log / name).read_text("utf-8")
             except FileNotFoundError:
                 # Another program removes old entries meanwhile.
                 return set()
