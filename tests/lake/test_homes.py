@@ -7,6 +7,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,6 +184,22 @@ def test_lakes_in_one_directory(tmp_path: Path) -> None:
         other = headrace.open(url, home=str(tmp_path / "own"), catalog="other")
         with other, pytest.raises(OptionError, match=r"'other' in catalog\.db"):
             other.tables()
+
+
+@pytest.mark.parametrize("own_home", [False, True])
+def test_catalogs_of_one_file_name_with_one_warehouse(own_home: bool, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"warehouse": str(tmp_path / "warehouse")}
+    if own_home:
+        options["home"] = str(tmp_path / "home")
+    urls = [f"iceberg+sqlite://{tmp_path}/{name}/catalog.db" for name in ("first", "second")]
+    first, second = (headrace.open(url, create=True, **options) for url in urls)
+    with first, second:
+        assert first.create_table("t", COLUMNS, "id").name == "t"
+        assert publish(first, 0, several=False)
+        with pytest.raises(OptionError, match=rf"{REFUSED}.*second/catalog\.db"):
+            second.tables()
+    with headrace.open(urls[0], **options) as first:
+        assert first.publisher("job", "sink").last_batch() == 0
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="moto's server is not installed: pip install 'moto[server]'")

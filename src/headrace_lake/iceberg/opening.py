@@ -81,7 +81,9 @@ def _open_sqlite(url: str, options: Mapping[str, Any], catalog: str, create: boo
         _check_warehouse(warehouse, create=create)
     tables = Tables(partial(connected, catalog, f"sqlite:///{database}?timeout=60"), create=create)
     address = f"iceberg+sqlite://{database}"
-    owner = Owner(address, f"Iceberg catalog {catalog!r} in {database.name}")
+    # Catalogs in several directories can have one warehouse, which moves with its own database.
+    place = os.path.relpath(database, warehouse)
+    owner = Owner(address, f"Iceberg catalog {catalog!r} in {place}")
     return IcebergStore(address, tables, warehouse, Home(warehouse, home, owner))
 
 
