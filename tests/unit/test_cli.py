@@ -120,9 +120,19 @@ def test_tables_are_created_listed_described_and_dropped(run: Run, orders: str) 
     assert described["rows"] == 3
     assert described["columns"][1] == {"column": "OrderId", "type": "long"}
     assert len(described["partitions"]) == 1
-    assert run("table", "drop", "orders") == {"table": "orders"}
+    assert run("table", "drop", "orders") == {"table": "orders", "dropped": True}
     assert run("table", "list") == []
-    assert run("table", "drop", "orders", "--if-exists") == {"table": "orders"}
+    assert run("table", "drop", "orders", "--if-exists") == {"table": "orders", "dropped": False}
+
+
+def test_what_exists_is_not_said_to_be_created(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    create = ["table", "create", "t", "-c", "id=long", "-k", "id", "--if-not-exists", "-s", store]
+    drop = ["table", "drop", "t", "--if-exists", "-s", store]
+    printed = []
+    for command in (create, create, drop, drop):
+        assert main(command) == 0
+        printed.append(capsys.readouterr().out.strip())
+    assert printed == ["Created table t.", "Table t exists.", "Dropped table t.", "There is no table t."]
 
 
 def test_a_table_with_tunnels_is_dropped_only_by_force(run: Run, store: str, orders: str) -> None:
@@ -135,7 +145,7 @@ def test_a_table_with_tunnels_is_dropped_only_by_force(run: Run, store: str, ord
         assert "--force" in refused["remedy"]
         assert run("tunnel", "drop", "stats", code=1)["error"]["received"] == "client worker 7"
         client.close()
-    assert run("table", "drop", "orders", "--force") == {"table": "orders"}
+    assert run("table", "drop", "orders", "--force") == {"table": "orders", "dropped": True}
     assert run("tunnel", "list") == []
 
 
@@ -161,7 +171,7 @@ def test_what_a_running_stream_of_the_workspace_uses_is_dropped_only_by_force(
         assert "stream job" in refused["received"]
     registry.set_ended("job", "stopped")
     for kind, name in reversed(drops):
-        assert run(kind, "drop", name, "--workspace", str(tmp_path / "jobs")) == {kind: name}
+        assert run(kind, "drop", name, "--workspace", str(tmp_path / "jobs")) == {kind: name, "dropped": True}
     workspace.close()
 
 
@@ -289,7 +299,8 @@ def test_tunnels_are_created_listed_described_and_dropped(run: Run, orders: str,
     assert main(["tunnel", "describe", "both", "-s", store]) == 0
     assert " after key u1, 2 " in capsys.readouterr().out
     run("tunnel", "drop", "both")
-    run("tunnel", "drop", "stats")
+    assert run("tunnel", "drop", "stats", "--if-exists") == {"tunnel": "stats", "dropped": True}
+    assert run("tunnel", "drop", "stats", "--if-exists") == {"tunnel": "stats", "dropped": False}
     assert run("tunnel", "list") == []
 
 

@@ -44,11 +44,14 @@ def test_queues_are_created_listed_shown_and_dropped(run: Run, clicks: Queue) ->
     taken = run("queue", "create", "clicks", "-c", "user=string", code=1)["error"]
     assert taken["type"] == "AlreadyExistsError"
     assert "--if-not-exists" in taken["remedy"]
-    run("queue", "create", "clicks", "-c", "user=string not null", "-c", "tags=array<string>", "--if-not-exists")
-    assert run("queue", "drop", "clicks") == {"queue": "clicks"}
+    again = ("queue", "create", "clicks", "-c", "user=string not null", "-c", "tags=array<string>", "--if-not-exists")
+    assert run(*again) == {"queue": "clicks", "created": False}
+    assert run("queue", "drop", "clicks") == {"queue": "clicks", "dropped": True}
+    assert run(*again) == {"queue": "clicks", "created": True}
+    assert run("queue", "drop", "clicks")["dropped"]
     assert run("queue", "list") == []
     assert run("queue", "drop", "clicks", code=1)["error"]["type"] == "NotFoundError"
-    assert run("queue", "drop", "clicks", "--if-exists") == {"queue": "clicks"}
+    assert run("queue", "drop", "clicks", "--if-exists") == {"queue": "clicks", "dropped": False}
 
 
 def test_the_old_name_of_describe_works_with_a_warning(
@@ -112,8 +115,8 @@ def test_queues_are_trimmed_and_partitions_are_added(run: Run, clicks: Queue) ->
 
 
 def test_consumers_are_registered_and_advanced(run: Run, clicks: Queue) -> None:
-    run("consumer", "create", "//c")
-    run("consumer", "create", "//c", "--if-not-exists")
+    assert run("consumer", "create", "//c")["created"]
+    assert run("consumer", "create", "//c", "--if-not-exists") == {"consumer": "//c", "created": False}
     assert run("consumer", "list") == [
         {"name": "//c", "queue": None, "vital": None, "unread_rows": None, "lag_seconds": None}
     ]
@@ -138,7 +141,7 @@ def test_consumers_are_registered_and_advanced(run: Run, clicks: Queue) -> None:
     assert run("consumer", "list", "--queue", "clicks") == []
     run("consumer", "drop", "//c")
     assert run("consumer", "describe", "//c", code=1)["error"]["type"] == "NotFoundError"
-    run("consumer", "drop", "//c", "--if-exists")
+    assert run("consumer", "drop", "//c", "--if-exists") == {"consumer": "//c", "dropped": False}
 
 
 def test_status_of_a_consumer_without_registration_prints_a_hint(

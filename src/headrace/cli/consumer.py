@@ -62,8 +62,9 @@ def create_consumer(app: App, name: str, if_not_exists: bool) -> None:
     Example: headrace consumer create //home/stats -s shop
     """
     with app.store() as store:
+        new = not if_not_exists or name not in store.consumers()
         store.create_consumer(name, exist_ok=if_not_exists)
-    app.output.done(f"Created consumer {name}.", consumer=name)
+    app.output.created("consumer", name, new=new)
 
 
 @consumer.store_command("register")
@@ -165,8 +166,9 @@ def drop_consumer(app: App, name: str, if_exists: bool, force: bool) -> None:
     with app.store() as store:
         if not force:
             check_unused(f"consumer {name}", lambda: uses_of_consumer(store, name), by="--force")
+        found = not if_exists or name in store.consumers()
         store.drop_consumer(name, missing_ok=if_exists)
-    app.output.done(f"Dropped consumer {name}.", consumer=name)
+    app.output.dropped("consumer", name, found=found)
 
 
 def registered(store: Store, queue: str | None, names: Iterable[str] | None = None) -> list[dict[str, Any]]:

@@ -54,6 +54,16 @@ class Output(ABC):
     def done(self, text: str, /, **facts: Any) -> None:
         """Print the result of an action: a sentence for people, the facts for programs."""
 
+    def created(self, kind: str, name: str, *, new: bool) -> None:
+        """Print that an object of a kind was created, or that it existed before."""
+        text = f"Created {kind} {name}." if new else f"{kind.capitalize()} {name} exists."
+        self.done(text, **{kind: name}, created=new)
+
+    def dropped(self, kind: str, name: str, *, found: bool, more: str = "", **facts: Any) -> None:
+        """Print that an object of a kind was dropped, or that there is none."""
+        text = f"Dropped {kind} {name}.{more}" if found else f"There is no {kind} {name}."
+        self.done(text, **{kind: name}, dropped=found, **facts)
+
     @abstractmethod
     def event(self, text: str, /, **facts: Any) -> None:
         """Print one event of a sequence, immediately."""

@@ -79,10 +79,13 @@ def create_queue(
 
     Example: headrace queue create clicks -c user=string -c ms=long -p 3 --auto-trim -s shop
     """
+    from headrace.formats.location import find_queue
+
     given = {option: value for option, value in options.items() if value is not None}
     with app.store(create=True) as store:
+        new = not if_not_exists or find_queue(store, name) is None
         store.create_queue(name, column_types(columns), partitions=partitions, exist_ok=if_not_exists, **given)
-    app.output.done(f"Created queue {name}.", queue=name)
+    app.output.created("queue", name, new=new)
 
 
 @queue.store_command("describe")
@@ -248,11 +251,14 @@ def drop_queue(app: App, name: str, if_exists: bool, force: bool, workspace: Pat
 
     Example: headrace queue drop clicks -s shop
     """
+    from headrace.formats.location import find_queue
+
     with app.store() as store:
         if not force:
             check_stored("queue", name, workspace, store, uses_of_queue)
+        found = not if_exists or find_queue(store, name) is not None
         store.drop_queue(name, missing_ok=if_exists)
-    app.output.done(f"Dropped queue {name}.", queue=name)
+    app.output.dropped("queue", name, found=found)
 
 
 def _describe(app: App, name: str) -> None:

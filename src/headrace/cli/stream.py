@@ -123,7 +123,7 @@ def drop_stream(app: App, workspace: Path, name: str, if_exists: bool) -> None:
     """
     registry = _registry(workspace)
     if if_exists and registry.find(name) is None:
-        app.output.done(f"There is no stream {name}.", stream=name, dropped=False)
+        app.output.dropped("stream", name, found=False)
         return
     status = _stop(app, registry, name)
     registry.forget(name)

@@ -81,13 +81,16 @@ def create_table(
 
     Example: headrace table create orders -c id=string -c price=double -k id -s shop
     """
+    from headrace.formats.location import find_table
+
     given = {option: value for option, value in options.items() if value is not None}
     with app.store(create=True) as store:
+        new = not if_not_exists or find_table(store, name) is None
         types = column_types(columns)
         if partition_by:
             given["partition_by"] = listed(partition_by, types)
         store.create_table(name, types, listed(keys, types), exist_ok=if_not_exists, **given)
-    app.output.done(f"Created table {name}.", table=name)
+    app.output.created("table", name, new=new)
 
 
 @table.store_command("describe")
@@ -401,11 +404,14 @@ def drop_table(app: App, name: str, if_exists: bool, force: bool, workspace: Pat
 
     Example: headrace table drop orders -s shop
     """
+    from headrace.formats.location import find_table
+
     with app.store() as store:
         if not force:
             check_stored("table", name, workspace, store, uses_of_table)
+        found = not if_exists or find_table(store, name) is not None
         store.drop_table(name, missing_ok=if_exists)
-    app.output.done(f"Dropped table {name}.", table=name)
+    app.output.dropped("table", name, found=found)
 
 
 def _show_rows(app: App, name: str, conditions: tuple[str, ...], columns: tuple[str, ...], limit: int | None) -> None:

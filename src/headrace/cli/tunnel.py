@@ -191,17 +191,17 @@ def drop_tunnel(app: App, id_or_name: str, table: str | None, if_exists: bool, f
             )
         borrowed = _borrowed(store, id_or_name, table)
         store.drop_tunnel(id_or_name, table, missing_ok=if_exists)
-    text = "".join(f" It has used {each}: this remains." for each in borrowed)
-    app.output.done(
-        f"Dropped tunnel {id_or_name}.{text}", tunnel=id_or_name, **({"remains": borrowed} if borrowed else {})
-    )
+    more = "".join(f" It has used {each}: this remains." for each in borrowed or ())
+    facts = {"remains": borrowed} if borrowed else {}
+    app.output.dropped("tunnel", id_or_name, found=borrowed is not None, more=more, **facts)
 
 
-def _borrowed(store: Store, id_or_name: str, table: str | None) -> list[str]:
+def _borrowed(store: Store, id_or_name: str, table: str | None) -> list[str] | None:
+    """Return what a tunnel uses that is not its own; None if there is no such tunnel."""
     try:
         return list(store.tunnel(id_or_name, table).borrowed)
     except NotFoundError:
-        return []
+        return None
 
 
 @tunnel.store_command("tail")
