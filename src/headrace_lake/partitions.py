@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError, UnsupportedError, shown
+from headrace.model.tables.options import PARTITION_BY
 from headrace.model.tables.schema import TableSchema
 from headrace.model.types import type_name
 from headrace.ports import arguments
 
-PARTITION_BY = "partition_by"
-"""The option of a new table with its partition columns."""
 _names = arguments.check_of(PARTITION_BY, str | Sequence[str] | None)
 
 

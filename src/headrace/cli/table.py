@@ -21,6 +21,7 @@ from headrace.cli.comparison import checksum, diff
 from headrace.cli.drop import check_stored, drop_options
 from headrace.errors import OptionError
 from headrace.inspect.uses import uses_of_table
+from headrace.model.tables.options import PARTITION_BY
 
 if TYPE_CHECKING:
     from headrace.ports import Table, TableDescription, TrimReport
@@ -88,7 +89,7 @@ def create_table(
         new = not if_not_exists or find_table(store, name) is None
         types = column_types(columns)
         if partition_by:
-            given["partition_by"] = listed(partition_by, types)
+            given[PARTITION_BY] = listed(partition_by, types)
         store.create_table(name, types, listed(keys, types), exist_ok=if_not_exists, **given)
     app.output.created("table", name, new=new)
 

@@ -15,6 +15,11 @@ from headrace.options.settings import Settings
 from headrace.ports import Store
 from headrace.ports.backups import Backup, Progress
 
+CREATION = (
+    "create it with headrace.open(url, create=True), `headrace table create`, `headrace mirror --create`, or "
+    "CREATE TABLE with a PRIMARY KEY"
+)
+"""The remedy if a store does not exist, for messages."""
 _LONGEST_SECONDS = 1e9
 OpenStore: TypeAlias = Callable[[str | os.PathLike[str], Mapping[str, Any], bool], Store]
 """Takes an address, options whose names are known, and whether a missing store is created."""

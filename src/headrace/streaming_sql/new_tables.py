@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.errors import AlreadyExistsError, SchemaError
 from headrace.formats.location import find_table
+from headrace.model.tables.options import PARTITION_BY
 from headrace.model.tables.schema import TableSchema
 from headrace.model.types import type_name
 from headrace.options.kinds import boolean, duration, natural
@@ -43,7 +44,7 @@ def options_of_table(statement: st.CreateTable) -> tuple[st.CreateTable, dict[st
     provider = statement.provider
     of_format, settings = split_options(f"table {statement.name}", provider, statement.options, _FIELDS)
     if statement.partition_by:
-        settings["partition_by"] = statement.partition_by
+        settings[PARTITION_BY] = statement.partition_by
     names_table = any(option.name == "table" for option in options_of(provider))
     if names_table and not any(name.lower() in _NAMES for name in of_format):
         of_format["table"] = str(statement.name)

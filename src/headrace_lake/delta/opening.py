@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from headrace.errors import NotFoundError, OptionError, StoreError
 from headrace.options.kinds import secret, text
 from headrace.options.option import Option
-from headrace.stores.opening import Opening, StoreOption
+from headrace.stores.opening import CREATION, Opening, StoreOption
 
 if TYPE_CHECKING:
     from headrace_lake.delta.store import DeltaStore
@@ -57,7 +57,7 @@ def open_store(url: str | os.PathLike[str], options: Mapping[str, Any], create: 
         if create:
             directory.mkdir(parents=True, exist_ok=True)
         if not directory.is_dir():
-            raise NotFoundError("no such directory", received=str(directory), remedy="pass create=True")
+            raise NotFoundError("no such directory", received=str(directory), remedy=CREATION)
         return DeltaStore(directory, home)
     except OSError as error:
         raise StoreError(

@@ -25,6 +25,7 @@ from headrace.model.existing import already_exists, other_columns
 from headrace.model.findings import Finding, Status
 from headrace.model.own_names import is_internal
 from headrace.model.tables.conditions import OPERATORS
+from headrace.model.tables.options import PARTITION_BY
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.validation import Named, check_new, find
 from headrace.model.tunnels.values import KindName, Start, TunnelKind
@@ -43,7 +44,7 @@ from headrace_lake.delta.tunnels.tunnel import DeltaTunnel, new_tunnel
 from headrace_lake.delta.versions import Versions
 from headrace_lake.home import OWN_DIRECTORY, Home, Owner
 from headrace_lake.maintenance import LakeStore, Maintenance
-from headrace_lake.partitions import PARTITION_BY, partition_columns
+from headrace_lake.partitions import partition_columns
 from headrace_lake.places import Place, directories_in, moment_of, remove_tree, sync
 
 # Readers take paths as URLs, and skip names that begin with a dot or an underscore.

@@ -12,9 +12,8 @@ from headrace.errors import UnsupportedError
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.conditions import KeyRange
-from headrace.model.tables.options import TableOptions
+from headrace.model.tables.options import PARTITION_BY, TableOptions, check_option_names
 from headrace.model.tables.schema import TableSchema, parse_columns
-from headrace.options.names import check_names
 from headrace.ports import TableDescription
 from headrace.ports.arguments import flag
 from headrace_lake import data_files
@@ -26,7 +25,7 @@ from headrace_lake.delta.schemas import PRE_IMAGES, keeps_pre_images, text_of
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.versions import Versions
 from headrace_lake.folding import TableWrite
-from headrace_lake.partitions import PARTITION_BY, check_not_set
+from headrace_lake.partitions import check_not_set
 from headrace_lake.scanning import Selection
 from headrace_lake.tables import FileTable
 
@@ -38,7 +37,7 @@ _PROPERTIES = {"pre_images": PRE_IMAGES, DELETION_VECTORS: WRITES_VECTORS}
 
 def check_options(given: Mapping[str, Any]) -> None:
     """Raise `UnsupportedError` for options of a change log that the log of a Delta table does not have."""
-    check_names("a table", given, sorted([*vars(_DEFAULT), PARTITION_BY, DELETION_VECTORS]))
+    check_option_names(given, [PARTITION_BY, DELETION_VECTORS])
     for name, value in given.items():
         if name in _PROPERTIES or name == "change_log":
             flag(value, f"option {name}")

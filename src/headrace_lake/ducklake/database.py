@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from headrace.errors import HeadraceError, NotFoundError, OptionError, StoreError
+from headrace.stores.opening import CREATION
 from headrace.stores.postgres.for_lakes import Bulk, PostgresStore
 from headrace.support import failpoints
 from headrace_lake.ducklake import compacting, state
@@ -81,7 +82,9 @@ class LakeDatabase:
             return
         if not self.lake.exists(bulk):
             raise NotFoundError(
-                "the database has no DuckLake", received=self.store.url, remedy="pass create=True and option data"
+                "the database has no DuckLake",
+                received=self.store.url,
+                remedy=f"{CREATION}, each with option data; or set option catalog, if it is in another schema",
             )
         found = self.lake.setting(bulk, "data_path")
         if self._data is not None and found is not None and found.rstrip("/") != self._data.rstrip("/"):

@@ -11,6 +11,7 @@ from headrace.errors import NotFoundError, UnsupportedError
 from headrace.model.existing import already_exists, other_columns
 from headrace.model.findings import Finding, Status
 from headrace.model.tables.conditions import OPERATORS
+from headrace.model.tables.options import PARTITION_BY
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Capabilities, Files, Publisher, Table
 from headrace.stores.postgres.for_lakes import Bulk, PostgresStore
@@ -23,7 +24,7 @@ from headrace_lake.ducklake.publisher import DuckLakePublisher
 from headrace_lake.ducklake.table import LakeTable, check_options
 from headrace_lake.home import name_beside
 from headrace_lake.maintenance import LakeStore, Maintenance
-from headrace_lake.partitions import PARTITION_BY, partition_columns
+from headrace_lake.partitions import partition_columns
 
 _CATALOG_TABLES = "ducklake_"
 

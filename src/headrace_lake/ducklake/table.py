@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from headrace.errors import UnsupportedError
 from headrace.model.tables.changes import RowChange
-from headrace.model.tables.options import TableOptions
+from headrace.model.tables.options import PARTITION_BY, TableOptions, check_option_names
 from headrace.model.tables.schema import TableSchema
-from headrace.options.names import check_names
 from headrace.ports import TableDescription
 from headrace.stores.postgres.for_lakes import Bulk
 from headrace_lake.ducklake.catalog import Definition, Snapshot
@@ -20,7 +19,7 @@ from headrace_lake.ducklake.database import LakeDatabase
 from headrace_lake.ducklake.state import State
 from headrace_lake.ducklake.writing import NewFiles
 from headrace_lake.folding import TableWrite
-from headrace_lake.partitions import PARTITION_BY, check_not_set
+from headrace_lake.partitions import check_not_set
 from headrace_lake.tables import FileTable
 
 _OPTIONS = TableOptions(change_log=False, retention_seconds=None)
@@ -29,7 +28,7 @@ _DEFAULT = TableOptions()
 
 def check_options(given: Mapping[str, Any]) -> None:
     """Raise `UnsupportedError` for options of a change log, which DuckLake tables do not have."""
-    check_names("a table", given, sorted([*vars(_DEFAULT), PARTITION_BY]))
+    check_option_names(given, [PARTITION_BY])
     for name, value in given.items():
         if name != PARTITION_BY and value not in (None, getattr(_DEFAULT, name), getattr(_OPTIONS, name)):
             raise UnsupportedError(

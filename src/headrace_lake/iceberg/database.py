@@ -21,6 +21,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_m
 from sqlalchemy import URL, Connection, event
 
 from headrace.errors import NotFoundError
+from headrace.stores.opening import CREATION
 from headrace.stores.postgres.for_lakes import Bulk, PostgresStore, Server
 from headrace_lake.iceberg.catalog import Tables, connected, parts_of
 from headrace_lake.iceberg.files import SyncedFiles
@@ -37,7 +38,7 @@ def check_exists(database: PostgresStore, schema: str) -> None:
         raise NotFoundError(
             "the database has no Iceberg catalog",
             received=f"{database.url}, schema {schema!r}",
-            remedy="pass create=True, or set option schema (in Spark icebergSchema)",
+            remedy=f"{CREATION}; or set option schema (in Spark icebergSchema)",
         )
 
 

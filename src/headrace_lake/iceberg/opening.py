@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from headrace.errors import NotFoundError, OptionError, StoreError
 from headrace.options.kinds import name, secret, text
 from headrace.options.option import Option
-from headrace.stores.opening import Opening, StoreOption
+from headrace.stores.opening import CREATION, Opening, StoreOption
 from headrace.stores.registry import scheme_of
 from headrace.support.extras import check_extras
 
@@ -77,7 +77,7 @@ def _open_sqlite(url: str, options: Mapping[str, Any], catalog: str, create: boo
         if create:
             database.parent.mkdir(parents=True, exist_ok=True)
         elif not database.is_file():
-            raise NotFoundError("no such database", received=str(database), remedy="pass create=True")
+            raise NotFoundError("no such database", received=str(database), remedy=CREATION)
         _check_warehouse(warehouse, create=create)
     tables = Tables(partial(connected, catalog, f"sqlite:///{database}?timeout=60"), create=create)
     address = f"iceberg+sqlite://{database}"

@@ -18,6 +18,7 @@ from headrace.model.existing import already_exists, other_columns
 from headrace.model.findings import Finding, Status
 from headrace.model.own_names import is_internal
 from headrace.model.tables.conditions import OPERATORS
+from headrace.model.tables.options import PARTITION_BY
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Capabilities, Disk, Files, Publisher, Table
 from headrace_lake.home import OWN_DIRECTORY, Home
@@ -28,7 +29,7 @@ from headrace_lake.iceberg.publisher import IcebergPublisher
 from headrace_lake.iceberg.schemas import check_schema, iceberg_schema, properties_of
 from headrace_lake.iceberg.table import IcebergTable, check_options
 from headrace_lake.maintenance import LakeStore
-from headrace_lake.partitions import PARTITION_BY, partition_columns
+from headrace_lake.partitions import partition_columns
 from headrace_lake.places import remove_tree
 
 _MOMENT_SECONDS = 0.1

@@ -10,9 +10,8 @@ import pyarrow as pa
 from headrace.errors import UnsupportedError
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
-from headrace.model.tables.options import TableOptions
+from headrace.model.tables.options import PARTITION_BY, TableOptions, check_option_names
 from headrace.model.tables.schema import TableSchema, parse_columns
-from headrace.options.names import check_names
 from headrace.ports import TableDescription
 from headrace.ports.arguments import flag
 from headrace_lake import data_files
@@ -22,7 +21,7 @@ from headrace_lake.iceberg.commits import NewFiles, Planner, commit, repeated
 from headrace_lake.iceberg.partitions import texts_of
 from headrace_lake.iceberg.schemas import check_schema, column_type
 from headrace_lake.iceberg.version import Version, number_of
-from headrace_lake.partitions import PARTITION_BY, check_not_set
+from headrace_lake.partitions import check_not_set
 from headrace_lake.tables import FileTable
 
 _DEFAULT = TableOptions()
@@ -30,7 +29,7 @@ _DEFAULT = TableOptions()
 
 def check_options(given: Mapping[str, Any]) -> None:
     """Raise `UnsupportedError` for options of a change log, which an Iceberg table does not have."""
-    check_names("a table", given, sorted([*vars(_DEFAULT), PARTITION_BY]))
+    check_option_names(given, [PARTITION_BY])
     for name, value in given.items():
         if name == "change_log":
             flag(value, f"option {name}")

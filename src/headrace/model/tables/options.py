@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+
+from headrace.errors import UnsupportedError
+from headrace.options.names import check_names
+
+PARTITION_BY = "partition_by"
+"""The option of a new table of a lake with its partition columns."""
 
 
 @dataclass(frozen=True)
@@ -23,3 +30,23 @@ class TableOptions:
     retention_bytes: int | None = None
     retention_ignores_tunnels: bool = False
     change_log: bool = True
+
+
+def check_option_names(given: Collection[str], more: Collection[str] = ()) -> None:
+    """Check the names of a table's options.
+
+    Args:
+        more: the options that tables of this store have besides those of `TableOptions`.
+
+    Raises:
+        OptionError: a name is unknown.
+        UnsupportedError: the store does not divide its tables by columns.
+    """
+    if PARTITION_BY in given and PARTITION_BY not in more:
+        raise UnsupportedError(
+            "tables of this store have no partition columns",
+            received=PARTITION_BY,
+            valid="partition columns of tables of Delta Lake, DuckLake and Iceberg",
+            remedy="leave out PARTITIONED BY, or --partition-by, or create the table in a lake",
+        )
+    check_names("a table", given, sorted([*vars(TableOptions()), *more]))

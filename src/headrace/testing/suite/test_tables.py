@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
 from headrace.model.tables.conditions import KeyRange
 from headrace.ports import Rows, Store, Table
 from headrace.testing import Place
@@ -464,6 +464,18 @@ def test_a_table_is_described(orders: Table, store: Store) -> None:
         orders.set_options(colour="red")
     with pytest.raises(OptionError):
         store.create_table("other", {"id": "string"}, "id", colour="red")
+
+
+def test_partition_columns_are_used_or_refused(store: Store) -> None:
+    try:
+        table = store.create_table("p", {"id": "string", "day": "string"}, "id", partition_by=["day"])
+    except UnsupportedError as error:
+        refused = str(error)
+    else:
+        assert table.describe().partition_by == ("day",)
+        return
+    assert "no partition columns" in refused
+    assert "p" not in store.tables()
 
 
 def test_a_closed_store_can_be_used_again(store: Store, orders: Table) -> None:

@@ -6,17 +6,15 @@ any name and type.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headrace.errors import NotFoundError, OptionError, SchemaError, UnsupportedError
-from headrace.model.tables.options import TableOptions
+from headrace.model.tables.options import TableOptions, check_option_names
 from headrace.model.tables.schema import Column, TableSchema
 from headrace.model.types import type_name
-from headrace.options.names import check_names
 from headrace_tablestore.wire import table_pb2 as pb
 from headrace_tablestore.wire.limits import MAX_DEFINED_COLUMNS, MAX_STREAM_HOURS, MIN_STREAM_HOURS, is_name
 from headrace_tablestore.wire.plainbuffer.encoding import check_schema
@@ -152,7 +150,7 @@ def stream_hours(options: Mapping[str, Any]) -> int | None:
         OptionError: an option is unknown, or the service does not have this retention.
         UnsupportedError: the service does not support an option.
     """
-    check_names("a table", options, sorted(field.name for field in dataclasses.fields(TableOptions)))
+    check_option_names(options)
     for name, value in options.items():
         # A table has no log of changes until the first tunnel, unless its retention is set.
         unlogged = name == "change_log" and value is False and "retention_seconds" not in options

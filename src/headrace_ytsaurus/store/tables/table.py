@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +12,8 @@ import pyarrow as pa
 from headrace.errors import UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.conditions import KeyRange, Where, parse_where
-from headrace.model.tables.options import TableOptions
+from headrace.model.tables.options import TableOptions, check_option_names
 from headrace.model.tables.schema import Key, KeyValue, TableSchema
-from headrace.options.names import check_names
 from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import check_sets, to_arrow
 from headrace.rows.by_position import aligned
@@ -228,7 +226,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         OptionError: an option is unknown.
         UnsupportedError: an option has another value.
     """
-    check_names("a table", options, sorted(option.name for option in dataclasses.fields(TableOptions)))
+    check_option_names(options)
     for name, value in options.items():
         if value not in (getattr(FIXED_OPTIONS, name), getattr(TableOptions(), name)):
             raise UnsupportedError(

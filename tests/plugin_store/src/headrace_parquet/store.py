@@ -25,10 +25,9 @@ from headrace.model.own_names import of_users
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.conditions import OPERATORS, KeyRange, Where, parse_where
-from headrace.model.tables.options import TableOptions
+from headrace.model.tables.options import TableOptions, check_option_names
 from headrace.model.tables.schema import KeyValue, TableSchema
 from headrace.model.types import type_name
-from headrace.options.names import check_names
 from headrace.ports import (
     Advance,
     Append,
@@ -180,7 +179,7 @@ class ParquetStore(Store):
 
 def _check_options(given: Mapping[str, Any]) -> None:
     """Raise `UnsupportedError` for the options of a change log, except for the values that say that there is none."""
-    check_names("a table", given, sorted(vars(OPTIONS)))
+    check_option_names(given)
     for name, value in given.items():
         if value not in (getattr(OPTIONS, name, None), getattr(TableOptions(), name, None)):
             raise UnsupportedError("tables of this store have no options", received=f"{name}={value}")

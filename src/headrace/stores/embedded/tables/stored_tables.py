@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from headrace.errors import OptionError
 from headrace.model.tables.column_limits import check_columns
-from headrace.model.tables.options import TableOptions
+from headrace.model.tables.options import TableOptions, check_option_names
 from headrace.model.tables.schema import TableSchema
-from headrace.options.names import check_names
 from headrace.stores.embedded import catalog
 from headrace.stores.embedded.tables import partitions, physical
 from headrace.stores.embedded.tables.physical import PhysicalTable
@@ -48,7 +47,7 @@ def table_options(options: TableOptions, **changes: Any) -> TableOptions:
     Raises:
         OptionError: an option is unknown, or has an invalid value.
     """
-    check_names("a table", changes, sorted(field.name for field in dataclasses.fields(TableOptions)))
+    check_option_names(changes)
     for name, value in changes.items():
         if name in ("retention_seconds", "retention_bytes"):
             allowed = int if name == "retention_bytes" else int | float

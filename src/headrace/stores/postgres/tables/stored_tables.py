@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, LiteralString
 
@@ -12,10 +11,9 @@ from psycopg import sql
 
 from headrace.errors import AlreadyExistsError, NotFoundError, UnsupportedError
 from headrace.model.own_names import of_users
-from headrace.model.tables.options import TableOptions
+from headrace.model.tables.options import TableOptions, check_option_names
 from headrace.model.tables.schema import Column, TableSchema
 from headrace.model.types import type_name
-from headrace.options.names import check_names
 from headrace.stores.postgres.connection import PostgresConnection
 from headrace.stores.postgres.names import TableName, check_name
 from headrace.stores.postgres.own_tables import create_byte_domain
@@ -358,7 +356,7 @@ def limit_lock_wait(connection: psycopg.Connection) -> None:
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    check_names("a table", options, sorted(field.name for field in dataclasses.fields(TableOptions)))
+    check_option_names(options)
     for name, value in options.items():
         if name == "pre_images":
             if not isinstance(value, bool):
