@@ -299,8 +299,12 @@ class Table(Port):
 
         Raises:
             SchemaError: a column does not exist, or cannot have the change.
-            UnsupportedError: the store cannot make such changes, see `Capabilities.evolves`.
+            UnsupportedError: the store cannot make such changes, see `Capabilities.alters`.
         """
+        if alteration == Alteration(added=alteration.added):
+            alteration.applied(self.schema)
+            self.add_columns({column.name: column.type for column in alteration.added})
+            return
         raise UnsupportedError(
             "this store cannot drop, rename or widen columns of a table",
             received=repr(self.name),

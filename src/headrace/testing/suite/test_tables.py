@@ -16,7 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
+from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.schema import parse_columns
 from headrace.ports import Rows, Store, Table
 from headrace.testing import Place
 from headrace.testing.capabilities import has_type, storable, traits, types
@@ -389,7 +391,11 @@ def test_existing_columns_and_key_columns_cannot_be_added(orders: Table, store: 
         orders.add_columns({"fresh": "long", "price": "long"})
     with pytest.raises(SchemaError):
         orders.add_columns({"fresh": "nonsense"})
+    with pytest.raises(SchemaError):
+        orders.alter(Alteration(added=parse_columns({"fresh": "long not null"})))
     assert orders.schema.names == ("id", "price", "note")
+    orders.alter(Alteration(added=parse_columns({"fresh": "long"})))
+    assert orders.schema.column("fresh").type == pa.int64()
 
 
 # -- creating and dropping ------------------------------------------------------------------------------
