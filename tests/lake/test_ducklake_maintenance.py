@@ -346,7 +346,8 @@ def test_commands(store: Store, url: str, run: Callable[..., Any]) -> None:
     put(store, *range(1500))
     put(store, *range(1500, 3000))
     compacted = {each["table"]: (each["files"], each["into"]) for each in run("lake", "compact")}
-    assert compacted == {"t": (2, 1), "s.u": (0, 0)}
+    # One of the new files has the replaced row of the catalog, for earlier snapshots.
+    assert compacted == {"t": (2, 2), "s.u": (0, 0)}
     assert run("lake", "history", "t", "--limit", "1")[0]["operation"] == "merge_adjacent, inline_flush"
     assert isinstance(store, DuckLakeStore)
     with pytest.raises(UnsupportedError):

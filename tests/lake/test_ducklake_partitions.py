@@ -128,6 +128,31 @@ def test_a_table_that_duckdb_divides_anew(store: DuckLakeStore, url: str, tmp_pa
 
 
 @needs_referee
+def test_rows_of_the_catalog_from_before_a_partition_column(store: DuckLakeStore, url: str, tmp_path: Path) -> None:
+    referee(
+        url,
+        tmp_path,
+        "CREATE TABLE lake.p (id BIGINT)",
+        "INSERT INTO lake.p VALUES (1), (2)",
+        "ALTER TABLE lake.p ADD COLUMN text VARCHAR",
+        "ALTER TABLE lake.p SET PARTITIONED BY (text)",
+        "INSERT INTO lake.p VALUES (3, 'x')",
+        "DELETE FROM lake.p WHERE id = 2",
+    )
+    (before,) = referee(url, tmp_path, "SELECT max(snapshot_id)::bigint FROM ducklake_snapshots('lake')")
+    rows = [{"id": 1, "text": None}, {"id": 3, "text": "x"}]
+    assert sorted(store.table("p"), key=lambda each: each["id"]) == rows
+    assert store.maintenance("p").compact().after == 3
+    assert catalog(url, FILES) == [(1, "NULL"), (1, "x")]
+    assert sorted(store.table("p"), key=lambda each: each["id"]) == rows
+    past = f"FROM lake.p AT (VERSION => {before[0][0] - 1}) ORDER BY id"
+    assert referee(url, tmp_path, "FROM lake.p ORDER BY id", past) == [
+        [[1, None], [3, "x"]],
+        [[1, None], [2, None], [3, "x"]],
+    ]
+
+
+@needs_referee
 @pytest.mark.parametrize("partitioning", ["bucket(4, id)", "day(instant)", "twice"])
 def test_what_headrace_does_not_divide_is_refused(
     store: DuckLakeStore, url: str, tmp_path: Path, partitioning: str

@@ -15,6 +15,7 @@ import pytest
 from headrace.ports import Store
 from headrace_lake.ducklake import compacting
 from headrace_lake.ducklake.store import DuckLakeStore
+from headrace_lake.maintenance import Compaction
 from tests.lake.ducklakes import catalog, database, needs_referee, opened, referee
 
 pytestmark = needs_referee
@@ -148,11 +149,11 @@ def test_a_flush_keeps_the_past(
     past = [f"SELECT * FROM lake.t AT (VERSION => {number}) ORDER BY id" for number in range(2, last + 1)]
     changes = f"SELECT * FROM ducklake_table_changes('lake', 'main', 't', 0, {last}) ORDER BY ALL"
     before = referee(url, tmp_path, *past, changes)
-    assert store._database.flush("t") == 8
+    assert store.maintenance("t").compact() == Compaction(last + 1, 0, 2)
     assert catalog(url, "SELECT count(*) FROM ducklake_inlined_data_1_1") == [(0,)]
     assert referee(url, tmp_path, *past, changes) == before
     assert before[-2] == [[row["id"], row["name"]] for row in table]
-    assert store._database.flush("t") == 0
+    assert store.maintenance("t").compact() == Compaction(None)
     # A write that finds many rows in the catalog is followed by a flush.
     monkeypatch.setattr(compacting, "MAX_INLINED_ROWS", 1)
     table.put([{"id": 11, "name": "a"}, {"id": 12, "name": "b"}])

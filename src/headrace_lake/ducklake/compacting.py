@@ -65,10 +65,14 @@ def small_groups(files: Sequence[LakeFile]) -> list[list[LakeFile]]:
     return groups(small_files(files), TARGET_BYTES) if has_many_small(files) else []
 
 
-def flush(lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles) -> int:
-    """Move all inlined rows of a table into files, in a snapshot; return the number of rows."""
+def flush(lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles) -> int | None:
+    """Move all inlined rows of a table into files, in a snapshot.
+
+    Returns:
+        The number of the files; None if there are no such rows.
+    """
     definition.check_writable()
-    count = 0
+    count: int | None = None
     for table in definition.inlined:
         rows, own = stored_rows(lake, bulk, definition, table, "true")
         if rows.num_rows:
@@ -76,12 +80,12 @@ def flush(lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, fi
             # The columns by their places: a table of another program may have a column with the name of another one.
             both = pa.table([*rows.columns, *own.columns], [*rows.column_names, *own.column_names])
             places = list(range(both.num_columns))
+            count = count or 0
             for partition, part in definition.divided(rows, both):
                 pieces = part.select(places[: -len(_OWN)]), part.select(places[-len(_OWN) :])
-                _write(lake, bulk, snapshot, definition, files, *pieces, partition)
+                count += _write(lake, bulk, snapshot, definition, files, *pieces, partition)
             lake.run(bulk, "DELETE FROM {c}.{table}", table=sql.Identifier(table.name))
-            count += rows.num_rows
-    if count:
+    if count is not None:
         _count_bytes(lake, bulk, definition)
     return count
 

@@ -146,14 +146,17 @@ class LakeDatabase:
         failpoints.reach("parts-written")
         return snapshot.finish(bulk, made, information), crowded
 
-    def flush(self, name: str) -> int:
-        """Move the inlined rows of a table into files; return their number."""
+    def flush(self, name: str) -> Compaction:
+        """Move the inlined rows of a table into files."""
 
-        def flush(bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles) -> tuple[int, list[str]]:
+        def flush(
+            bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles
+        ) -> tuple[int | None, list[str]]:
             count = compacting.flush(self.lake, bulk, snapshot, definition, files)
-            return count, [f"inline_flush:{definition.id}"] if count else []
+            return count, [] if count is None else [f"inline_flush:{definition.id}"]
 
-        return self._move(name, flush)[0]
+        count, version = self._move(name, flush)
+        return Compaction(None) if count is None else Compaction(version, 0, count)
 
     def compact(self, name: str, choose: Callable[[Sequence[LakeFile]], Sequence[Sequence[LakeFile]]]) -> Compaction:
         """Merge files of a table.

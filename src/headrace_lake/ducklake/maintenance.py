@@ -41,8 +41,10 @@ class DuckLakeMaintenance:
         self._name = name
 
     def compact(self, target_bytes: int = TARGET_BYTES) -> Compaction:
-        self._database.flush(self._name)
-        return self._database.compact(self._name, partial(compacting.groups, target_bytes=target_bytes))
+        moved = self._database.flush(self._name)
+        merged = self._database.compact(self._name, partial(compacting.groups, target_bytes=target_bytes))
+        version = moved.version if merged.version is None else merged.version
+        return Compaction(version, merged.before, moved.after + merged.after)
 
     # -- files that nothing needs ---------------------------------------------------------------------------
 

@@ -225,16 +225,15 @@ def read_inlined(lake: Lake, bulk: Bulk, definition: Definition, table: InlinedT
     """Return the rows of one table with inlined rows, in the types of the table."""
     fields = definition.schema.nullable()
     found, _ = stored_rows(lake, bulk, definition, table, "end_snapshot IS NULL")
-    missing = [field for field in fields if field.name not in found.column_names]
-    for field in missing:
-        found = found.append_column(field, pa.nulls(found.num_rows, field.type))
-    return with_fields(found.select(fields.names), fields)
+    return with_fields(found, fields)
 
 
 def stored_rows(
     lake: Lake, bulk: Bulk, definition: Definition, table: InlinedTable, condition: LiteralString
 ) -> tuple[pa.Table, pa.Table]:
     """Return inlined rows that satisfy a condition: the columns of the table, and those of DuckLake.
+
+    A column that was added later is null.
 
     Raises:
         UnsupportedError: they have nested values, or times that the catalog does not get from headrace.
@@ -265,5 +264,9 @@ def stored_rows(
             received=str(error),
             remedy=_FLUSH,
         ) from None
-    rows = pa.table(values, [column.name for column in columns]) if values else pa.table({"": pa.nulls(found.num_rows)})
-    return rows, found.select(list(range(len(columns), found.num_columns)))
+    there = {column.name: column_values for column, column_values in zip(columns, values, strict=True)}
+    rows = {
+        field.name: there[field.name] if field.name in there else pa.nulls(found.num_rows, field.type)
+        for field in definition.schema.arrow
+    }
+    return pa.table(rows), found.select(list(range(len(columns), found.num_columns)))
