@@ -7,7 +7,7 @@ when its first key can come next. Files of other programs are sorted first, each
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -93,6 +93,8 @@ def file_rows(
         deleted: the rows of the file that are left out.
     """
     key = schema.primary_key
+    if not _can_satisfy(constants or {}, schema, selection.conditions):
+        return
     with data_files.opened(path) as opened:
         groups = list(range(opened.num_row_groups))
         if key and data_files.has_bounds(schema.column(key[0]).type):
@@ -107,6 +109,15 @@ def file_rows(
             if not in_order:
                 rows = rows.take(sort_indices(rows, key))
             yield from selected(rows, schema, selection)
+
+
+def _can_satisfy(constants: Mapping[str, pa.Scalar], schema: TableSchema, conditions: Sequence[Predicate]) -> bool:
+    """Return whether rows that have the same values in some columns can satisfy conditions."""
+    certain = [condition for condition in conditions if condition.column in constants]
+    if not certain:
+        return True
+    row = pa.RecordBatch.from_pydict({each.column: pa.repeat(constants[each.column], 1) for each in certain})
+    return bool(satisfied(row, [schema.column(each.column) for each in certain], certain).num_rows)
 
 
 def selected(rows: pa.Table, schema: TableSchema, selection: Selection) -> Iterator[pa.RecordBatch]:
@@ -201,15 +212,20 @@ def _merged(
 # -- ranges -------------------------------------------------------------------------------------------------------
 
 
-def ranges(paths: Sequence[Place], schema: TableSchema, count: int) -> list[KeyRange]:
-    """Return at most ``count`` ranges of keys of about equal size, by the bounds of row groups."""
+def ranges(files: Iterable[tuple[Place, tuple[Any, Any] | None]], schema: TableSchema, count: int) -> list[KeyRange]:
+    """Return at most ``count`` ranges of keys of about equal size, by the bounds of row groups.
+
+    Args:
+        files: files, with bounds of the first key column, which they need not have; None if these are not known.
+    """
     key = schema.primary_key
     if count < 2 or not key or not data_files.has_bounds(schema.column(key[0]).type):
         return [KeyRange()]
     groups: list[tuple[Any, int]] = []
-    for path in paths:
+    for path, of_file in files:
         with data_files.opened(path) as opened:
-            for number, bounds in enumerate(data_files.group_bounds(opened, key[0])):
+            for number, of_group in enumerate(data_files.group_bounds(opened, key[0])):
+                bounds = of_group or of_file
                 if bounds is not None:
                     groups.append((bounds[0], opened.metadata.row_group(number).num_rows))
     groups.sort()

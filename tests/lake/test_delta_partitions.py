@@ -83,6 +83,26 @@ def test_a_partitioned_table_of_another_program(store: Store, tmp_path: Path, fe
         assert rows_of(tmp_path) == [row(1), row(2, text=None), row(3, None), row(4)]
 
 
+def test_a_scan_reads_only_files_of_its_partitions(store: Store, tmp_path: Path) -> None:
+    table = store.create_table("p", COLUMNS, ["day", "id"], partition_by=["day", "text"])
+    table.put([row(number, DAYS[number % 2], None if number % 3 else ODD) for number in range(12)])
+    parts = table.splits(2)
+    assert len(parts) == 2
+    assert [each["id"] for part in parts for each in table.scan(keys=part).read_all().to_pylist()] == [
+        *range(0, 12, 2),
+        *range(1, 12, 2),
+    ]
+    for file in (tmp_path / "p").rglob("*.parquet"):
+        if f"day={DAYS[0]}" not in str(file) or "HIVE" not in str(file):
+            file.unlink()
+    for condition in (("day", "=", DAYS[0]), ("day", "<", DAYS[1])):
+        found = table.scan(where=[condition, ("text", "is null", None)]).read_all()
+        assert found.column("id").to_pylist() == [2, 4, 8, 10]
+    assert table.scan(where={"text": "other"}).read_all().num_rows == 0
+    with pytest.raises(StoreError, match="does not exist"):
+        table.scan().read_all()
+
+
 def test_binary_partitions_of_another_program_are_refused(store: Store, tmp_path: Path) -> None:
     fields = pa.schema({"id": pa.int64(), "code": pa.binary()})
     rows = pa.Table.from_pylist([{"id": 1, "code": b"\xff"}], fields)

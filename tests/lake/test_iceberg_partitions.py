@@ -21,7 +21,7 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 
-from headrace.errors import SchemaError, UnsupportedError
+from headrace.errors import SchemaError, StoreError, UnsupportedError
 from headrace.model.findings import Status
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store
@@ -74,6 +74,19 @@ def test_pyiceberg_skips_files_of_other_partitions(store: Store, tmp_path: Path)
     assert len(list(scan.plan_files())) == 2
     assert sorted(scan.to_arrow().column("id").to_pylist()) == [1, 5, 7, 11]
     assert len(list(foreign(tmp_path, "p").scan("day is null").plan_files())) == 3
+
+
+def test_a_scan_reads_only_files_of_its_partitions(store: Store, tmp_path: Path) -> None:
+    create(tmp_path, *IDENTITY, ("id", BucketTransform(2)))
+    table = store.table("p")
+    table.put([row(number, 1 + number % 2) for number in range(8)])
+    for file in foreign(tmp_path, "p").inspect.files().to_pylist():
+        if file["partition"]["part0"] == datetime.date(2026, 1, 1):
+            Path(file["file_path"].removeprefix("file://")).unlink()
+    found = table.scan(where=[("day", ">", datetime.date(2026, 1, 1)), ("id", "<", 6)]).read_all()
+    assert found.column("id").to_pylist() == [1, 3, 5]
+    with pytest.raises(StoreError, match="does not exist"):
+        table.scan(where={"id": 1}).read_all()
 
 
 def test_a_partitioned_table_of_another_program(store: IcebergStore, tmp_path: Path) -> None:

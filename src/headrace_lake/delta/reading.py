@@ -29,4 +29,5 @@ def _rows(snapshot: Snapshot, selection: Selection, file: DataFile) -> Iterator[
 
 def ranges(snapshot: Snapshot, count: int) -> list[KeyRange]:
     """Return at most ``count`` ranges of keys of about equal size, by the bounds of row groups."""
-    return scanning.ranges([snapshot.directory / file.path for file in snapshot.files], snapshot.schema, count)
+    files = [(snapshot.directory / file.path, file.bounds) for file in snapshot.files]
+    return scanning.ranges(files, snapshot.schema, count)

@@ -137,7 +137,7 @@ class State:
 
     def ranges(self, count: int) -> list[KeyRange]:
         """Return at most ``count`` ranges of keys of about equal size."""
-        return scanning.ranges([file.path for file in self.files], self.definition.schema, count)
+        return scanning.ranges([(file.path, file.bounds) for file in self.files], self.definition.schema, count)
 
 
 def load(lake: Lake, bulk: Bulk, definition: Definition, *, inlined: bool = True) -> State:

@@ -294,4 +294,4 @@ class Version:
 
     def ranges(self, count: int) -> list[KeyRange]:
         """Return at most ``count`` ranges of keys of about equal size."""
-        return scanning.ranges([file.path for file in self.files], self.schema, count)
+        return scanning.ranges([(file.path, file.bounds) for file in self.files], self.schema, count)
