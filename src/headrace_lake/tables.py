@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from headrace.errors import OptionError, SchemaError
+from headrace.errors import SchemaError
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.conditions import KeyRange, Where, parse_where
 from headrace.model.tables.schema import KeyValue, TableSchema
 from headrace.ports import Rows, Table, TrimReport
 from headrace.rows import check_not_null, to_arrow
-from headrace.rows.by_position import aligned, repeats
+from headrace.rows.by_position import aligned, last_rows
 from headrace.rows.conditions import check_scan_sizes, typed_range, whole_key
 from headrace.rows.fields import with_fields
 from headrace_lake.scanning import Selection
@@ -87,10 +87,9 @@ class FileTable(Table):
         version = self._version()
         schema = version.schema
         typed = to_arrow(keys, schema, columns="keys")
-        if typed.num_rows and repeats(typed, schema.primary_key):
-            raise OptionError("keys of get_many must be different", received=f"{typed.num_rows} keys")
+        different = typed.take(pa.array(last_rows(typed, schema.primary_key)))
         fields = schema.nullable(_names(schema, columns))
-        return aligned(typed, version.find(typed, fields.names), schema.primary_key, fields)
+        return aligned(typed, version.find(different, fields.names), schema.primary_key, fields)
 
     def scan(
         self,

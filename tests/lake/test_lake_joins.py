@@ -1,4 +1,4 @@
-"""Followed joins into lake tables, killed at steps of their batches."""
+"""Followed joins into partitioned lake tables, killed at steps of their batches."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def test_a_join_into_delta_that_is_killed_continues_with_its_state(
     prepare(spark)
     sql, columns, key = QUERIES[name]
     with headrace.open(f"delta://{tmp_path}/lake", create=True) as lake:
-        lake.create_table(name, columns, key)
+        # Many rows of a batch move to another partition.
+        lake.create_table(name, columns, key, partition_by=list(columns)[1])
         with Following(spark, shop.store, sql, tables_in(sql), name, tmp_path, sink=lake) as query:
             assert query.advance() == query.expected()
             for point, times in DELTA_STEPS:
@@ -97,7 +98,7 @@ def test_rows_files_and_marker_of_a_join_beside_a_database_agree_at_every_kill(
 
     with opened(url, tmp_path) if system == "ducklake" else icebergs.opened(tmp_path) as lake:
         assert isinstance(lake, LakeStore)
-        lake.create_table("by_nation", columns, key)
+        lake.create_table("by_nation", columns, key, partition_by="orders")
 
         def rows() -> list[dict[str, Any]]:
             return list(lake.table("by_nation"))

@@ -39,6 +39,7 @@ def content(lake: Store, table: str) -> list[dict[str, Any]]:
 
 
 def test_a_mirror_and_its_history(spark: SparkSession, tmp_path: Path, shop: Store, lake: Store) -> None:
+    lake.create_table("orders", {"id": "long", "user": "string", "n": "long"}, "id", partition_by=["user", "n"])
     for attempt in ("the start", "a restart"):
         for history in (False, True):
             mirror = headrace.mirror(
@@ -55,18 +56,19 @@ def test_a_mirror_and_its_history(spark: SparkSession, tmp_path: Path, shop: Sto
         if attempt == "the start":
             change(shop)
             shop.table("orders").add_columns({"note": "string"})
-            shop.table("orders").put([{"id": 7, "user": "u1", "n": 7, "note": "new"}])
+            for number in (6, 7):
+                shop.table("orders").put([{"id": 7, "user": "u1", "n": number, "note": "new"}])
     assert content(lake, "orders") == list(shop.table("orders"))
     versions = content(lake, "versions")
     current = [row for row in versions if row["is_current"]]
     assert [{name: row[name] for name in ("id", "user", "n", "note")} for row in current] == list(shop.table("orders"))
-    assert [row["id"] for row in versions if not row["is_current"]] == [0, 1]
+    assert [(row["id"], row["n"]) for row in versions if not row["is_current"]] == [(0, 0), (1, 1), (7, 6)]
     assert headrace.diff_tables(shop.table("orders"), lake.table("orders")).changed == 0
 
 
 def test_merge_and_several_outputs(spark: SparkSession, tmp_path: Path, shop: Store, lake: Store) -> None:
     for name in ("last", "small", "large"):
-        lake.create_table(name, {"id": "long", "n": "long"}, "id")
+        lake.create_table(name, {"id": "long", "n": "long"}, "id", partition_by="n")
         shop.create_tunnel("orders", name)
     statement = """
         MERGE INTO last AS t USING changes AS s ON t.id = s.id

@@ -191,7 +191,7 @@ class Table(Port):
         """Return the rows of many keys.
 
         Args:
-            keys: the keys, each once; other columns are ignored.
+            keys: the keys, of which one can occur several times; other columns are ignored.
             columns: the columns of the result, in this order; all by default.
 
         Returns:
