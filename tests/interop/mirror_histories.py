@@ -309,12 +309,10 @@ class WorkerHistory(CrashingHistory):
 
     Attributes:
         partitions: the number of partitions that were made; 0 for an ordinary table.
-        seen: the same at the last look of the mirror.
         lost: whether rows have changed without the log.
     """
 
     partitions: int = 0
-    seen: int = 0
     lost: bool = False
 
     def create(self, partitions: str = "") -> None:
@@ -348,10 +346,7 @@ class WorkerHistory(CrashingHistory):
         if not self.lost and self.partitions > 1 and self.chance.random() < 0.3:
             self.lost = True
             name = f"{self.table}_{self.partitions - 1}"
-            # A partition that comes and goes between two looks leaves nothing in the catalog.
-            changes = [f"TRUNCATE {name}"]
-            if self.seen == self.partitions:
-                changes.append(f"ALTER TABLE {self.table} DETACH PARTITION {name}")
+            changes = [f"TRUNCATE {name}", f"ALTER TABLE {self.table} DETACH PARTITION {name}"]
             self.execute(self.chance.choice(changes))
 
     def _bounds(self) -> str:
@@ -382,7 +377,6 @@ class WorkerHistory(CrashingHistory):
 
     def _copy(self) -> None:
         headrace.mirror_worker(self.source, self.table, self.target, idle="stop", timeout=_TIMEOUT).run()
-        self.seen = self.partitions
 
 
 def _copy_until(source: str, table: str, target: str, point: str) -> None:

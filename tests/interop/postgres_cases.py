@@ -122,6 +122,8 @@ CASES = (
     Case("a row that moves to another partition", "partitions", "(1, 1)", "UPDATE t SET id = 11"),
     Case("a dropped partition", "partitions", "(1, 1), (11, 1)", "DROP TABLE t1"),
     Case("a detached partition", "partitions", "(1, 1), (11, 1)", "ALTER TABLE t DETACH PARTITION t1"),
+    Case("a partition that is created, written and dropped", "partitions", "(1, 1)", "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (20) TO (30); INSERT INTO t VALUES (21, 1); DROP TABLE t2"),
+    Case("a partition that is created and dropped without rows", "partitions", "(1, 1)", "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (20) TO (30); DROP TABLE t2"),
     Case("a partition that is attached with rows", "partitions", "(1, 1)", "CREATE TABLE x (LIKE t INCLUDING ALL); INSERT INTO x VALUES (25, 1); ALTER TABLE t ATTACH PARTITION x FOR VALUES FROM (20) TO (30)"),
     Case("TRUNCATE of a partitioned table", "partitions", "(1, 1), (11, 1)", "BEGIN; INSERT INTO t VALUES (2, 1); TRUNCATE t; INSERT INTO t VALUES (3, 3); COMMIT"),
     Case("TRUNCATE of a partition", "partitions", "(1, 1), (11, 1)", "TRUNCATE t1"),

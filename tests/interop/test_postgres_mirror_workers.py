@@ -128,6 +128,20 @@ def test_a_worker_publishes_batches_of_two_channels_at_a_time(
     assert is_equal(store, target)
 
 
+def test_a_worker_ends_at_a_partition_that_has_come_and_left_with_rows(
+    store: Store, target: Store, server: Server
+) -> None:
+    create(server, 3, partitioned=True)
+    copy(store, target)
+    server.execute("CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (100) TO (200)")
+    server.execute("INSERT INTO t (id) VALUES (100)")
+    server.execute("ALTER TABLE t DETACH PARTITION t2")
+    for _ in range(2):
+        with pytest.raises(DataLossError, match=r"partition public\.t2 was detached or dropped"):
+            copy(store, target)
+    assert is_equal(store, target)
+
+
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_truncations_and_changes_of_columns_follow_in_order(
     store: Store, target: Store, server: Server, partitioned: bool

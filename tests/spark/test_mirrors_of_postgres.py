@@ -81,6 +81,12 @@ def test_a_query_continues_after_a_dropped_partition_only_if_it_accepts_the_loss
     with pytest.raises(StreamingQueryException, match=r"partition public\.t0 was detached or dropped"):
         run()
     run(failOnDataLoss="false")
+    server.execute("CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (20) TO (30)")
+    server.execute("INSERT INTO t VALUES (21, 1)")
+    server.execute("DROP TABLE t2")
+    with pytest.raises(StreamingQueryException, match=r"partition public\.t2 was detached or dropped"):
+        run()
+    run(failOnDataLoss="false")
     server.execute("TRUNCATE t")
     server.execute("INSERT INTO t VALUES (13, 1)")
     with pytest.raises(StreamingQueryException, match="truncated"):
@@ -88,7 +94,7 @@ def test_a_query_continues_after_a_dropped_partition_only_if_it_accepts_the_loss
     run(failOnDataLoss="false")
     server.execute("INSERT INTO t VALUES (14, 1)")
     run()
-    assert [row[0] for row in server.execute("SELECT id FROM copy ORDER BY id")] == [1, 11, 12, 13, 14]
+    assert [row[0] for row in server.execute("SELECT id FROM copy ORDER BY id")] == [1, 11, 12, 13, 14, 21]
 
 
 @pytest.mark.parametrize("history", [False, True])

@@ -230,6 +230,24 @@ def test_batches_of_any_size_give_the_same_changes(data: st.DataObject) -> None:
     assert contents(Decoder(), parts) == whole
 
 
+@given(st.sets(st.integers(1, 15)))
+def test_a_partition_is_known_by_the_row_behind_its_description(cuts: set[int]) -> None:
+    table, other = (pg.relation(oid, name, [("k", types.INT4)]) for oid, name in ((7, "t"), (8, "u")))
+    leaf, next_leaf = (pg.relation(oid, name, [("k", types.INT4)]) for oid, name in ((70, "t0"), (71, "t1")))
+    messages = [
+        *(pg.begin(10, xid=3), table, leaf, pg.insert(7, ["1"]), pg.insert(7, ["2"]), pg.commit(10)),
+        # A TRUNCATE describes its tables, too.
+        *(pg.begin(20, xid=4), table, other, pg.truncate(7, 8), other, pg.insert(8, ["1"])),
+        *(table, next_leaf, pg.insert(7, ["3"]), pg.commit(20)),
+    ]
+    for first, expected in ((0, [(7, 70, 10), (7, 71, 20)]), (11, [(7, 71, 20)]), (21, [])):
+        decoder, found = Decoder(first, [7]), list[tuple[int, int, int]]()
+        for low, high in itertools.pairwise([0, *sorted(cuts), len(messages)]):
+            decoded = decoder.decode(pa.array(messages[low:high], pa.binary()))
+            found += [(each.root, each.leaf.oid, each.transaction.lsn) for each in decoded.leaves]
+        assert sorted(found) == expected
+
+
 def contents(decoder: Decoder, batches: Sequence[Sequence[bytes]]) -> list[Any]:
     """Return all images in the order of their messages."""
     found: list[Any] = []

@@ -25,7 +25,7 @@ from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel
 from headrace.stores.postgres.tunnels.table_images import TableColumns, TableImages, Truncated, changes, in_order
 from headrace.wire.pgoutput import types
-from headrace.wire.pgoutput.messages import Images
+from headrace.wire.pgoutput.messages import Images, WrittenLeaf
 from tests.unit import pgoutput_samples as pg
 
 TABLE = TableColumns("orders", TableSchema.of({"k": "string"}, "k"), {})
@@ -36,7 +36,7 @@ END = 400
 class Transaction(NamedTuple):
     """A transaction: the LSN of its commit, its rows, and whether it truncates the table after them.
 
-    Its last row can be of another table, ``bills``.
+    Its last row can be of another table, ``bills``. Before each row is a description of the partition that it is from.
     """
 
     lsn: int
@@ -68,7 +68,9 @@ class Server:
             if lsn >= end:
                 break
             tables = [7] * rows + [8] * of_bills
-            found = [pg.begin(lsn), *(pg.insert(table, [b"%d-%d" % (lsn, row)]) for row, table in enumerate(tables))]
+            found = [pg.begin(lsn)]
+            for row, table in enumerate(tables):
+                found += [pg.relation(table + 10, "leaf", []), pg.insert(table, [b"%d-%d" % (lsn, row)])]
             found += [*([pg.truncate(7)] if truncates else []), pg.commit(lsn)]
             names = {} if batches else {7: "orders", 8: "bills"}
             relations = [pg.relation(oid, name, [("k", types.TEXT)]) for oid, name in names.items()]
@@ -92,6 +94,7 @@ class Table:
         self.unreadable = unreadable
         self.members = {7: Member("orders", None, False)} | ({} if bills is None else {8: bills})
         self.relations = tuple(self.members)
+        self.leaves = list[tuple[int, int]]()
 
     def are_current(self) -> bool:
         return True
@@ -102,6 +105,9 @@ class Table:
 
     def problem(self, lsn: int) -> str | None:
         return "another type" if lsn in self.unreadable else None
+
+    def check_leaves(self, leaves: Sequence[WrittenLeaf]) -> None:
+        self.leaves += [(each.leaf.oid, each.transaction.lsn) for each in leaves]
 
     def name_of(self, relation: int) -> str:
         return "orders"
@@ -279,6 +285,35 @@ def test_changes_of_a_table_that_has_joined_wait_for_its_base_data(
         found, position = found + page.changes.rows.column(0).to_pylist(), page.next
     followed = [each._replace(rows=each.rows + (each.of_bills and each.lsn >= since)) for each in every]
     assert found == keys_between(followed, start, END)
+
+
+@given(TRANSACTIONS, LSNS, st.integers(1, 8))
+def test_partitions_are_checked_before_their_rows_are_read(
+    transactions: list[Transaction], start: int, most: int
+) -> None:
+    reader, position = log_of(Server(transactions)), lsn_position(start)
+    table: Any = reader._followed
+    while (rows := reader.rows(position, total=most)).count:
+        page = rows.page(most)
+        versions = set(page.changes.versions.to_pylist())
+        assert versions <= {lsn for _, lsn in table.leaves}
+        position = page.next
+    assert {lsn for _, lsn in table.leaves} == {each.lsn for each in transactions if each.rows and each.lsn >= start}
+
+
+@given(TRANSACTIONS, st.integers(0, END - 1), LSNS)
+def test_partitions_of_a_table_that_waits_for_its_base_data_are_checked_behind_it(
+    transactions: list[Transaction], place: int, since: int
+) -> None:
+    every = [each for each in transactions if each.lsn != place] + [Transaction(place, 0, of_bills=True)]
+    server = Server(sorted(every))
+    for waits in (True, False):
+        reader = log_of(server, bills=Member("bills", since, waits))
+        table: Any = reader._followed
+        position = lsn_position(0)
+        while (rows := reader.rows(position)).count:
+            position = rows.page(1 << 30).next
+        assert ((18, place) in table.leaves) == (not waits and place >= since)
 
 
 def test_a_window_is_decoded_once_for_all_of_its_pages() -> None:

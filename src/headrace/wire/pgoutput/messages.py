@@ -74,6 +74,14 @@ class Truncation(NamedTuple):
     transaction: Transaction
 
 
+class WrittenLeaf(NamedTuple):
+    """A partition with a row in a transaction; the row has the oid of the partitioned table, ``root``."""
+
+    root: int
+    leaf: Relation
+    transaction: Transaction
+
+
 @dataclass(frozen=True)
 class Images:
     """Row images of one relation, in the order of the changes. All arrays have one entry for each image.
@@ -148,11 +156,13 @@ class Images:
 class Decoded(NamedTuple):
     """The changes in a batch of messages.
 
-    Images of a relation are in order. Another description of a relation begins further `Images`.
+    Images of a relation are in order. Another description of a relation begins further `Images`. ``leaves`` has each
+    partition with rows at its first row in a read, and again after changes of its definition.
     """
 
     images: list[Images]
     truncations: list[Truncation]
+    leaves: list[WrittenLeaf]
 
 
 class Decoder:
@@ -170,6 +180,8 @@ class Decoder:
         self._wanted = relations
         self._relations: dict[int, Relation] = {}
         self._transaction: Transaction | None = None
+        # The relation that the last message describes.
+        self._described: Relation | None = None
         self._messages = 0
 
     def decode(self, messages: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
@@ -182,7 +194,7 @@ class Decoder:
             raise PgOutputError("a message is null")
         count = len(messages)
         if count == 0:
-            return Decoded([], [])
+            return Decoded([], [], [])
         bounds = _offsets(messages)
         buffer = messages.buffers()[2]
         data = readable(np.frombuffer(buffer, np.uint8) if buffer is not None else np.empty(0, np.uint8))
@@ -201,12 +213,13 @@ class Decoder:
         images = [each for oid in oids for each in self._images(batch, oid, described.get(oid, []))]
         images.sort(key=lambda each: int(each.messages[0]))
         truncations = list(self._truncations(batch, described))
+        leaves = self._leaves(batch, described)
         for oid, versions in described.items():
             self._relations[oid] = versions[-1][1]
         self._transaction = batch.last_transaction()
         self.reached = max(self.reached, batch.last_lsn)
         self._messages += count
-        return Decoded(images, truncations)
+        return Decoded(images, truncations, leaves)
 
     def _describe(self, batch: _Batch) -> dict[int, list[tuple[int, Relation]]]:
         """Return the relations that the batch describes, each with the index of its message."""
@@ -283,6 +296,30 @@ class Decoder:
             tuple(columns),
         )
 
+    def _leaves(self, batch: _Batch, described: dict[int, list[tuple[int, Relation]]]) -> list[WrittenLeaf]:
+        """Return the partitions with rows that have the oid of another relation.
+
+        Before the first change of a partition, the server describes its partitioned table, and then the partition.
+        """
+        messages = [(index + 1, relation) for versions in described.values() for index, relation in versions]
+        if self._described is not None:
+            messages.append((0, self._described))
+        self._described = next((relation for index, relation in messages if index == len(batch.kinds)), None)
+        roots = [batch.relation_at(index) for index, _ in messages]
+        found = [
+            (root, leaf, index)
+            for (index, leaf), root in zip(messages, roots, strict=True)
+            if root is not None and root != leaf.oid and (self._wanted is None or root in self._wanted)
+        ]
+        if not found:
+            return []
+        transactions = zip(*batch.transactions_of(np.array([index for *_, index in found])), strict=True)
+        leaves = [
+            WrittenLeaf(root, leaf, Transaction(*map(int, transaction)))
+            for (root, leaf, _), transaction in zip(found, transactions, strict=True)
+        ]
+        return [each for each in leaves if each.transaction.lsn >= self._first]
+
     def _truncations(self, batch: _Batch, described: dict[int, list[tuple[int, Relation]]]) -> Iterator[Truncation]:
         indexes = batch.wanted(np.flatnonzero(batch.kinds == _TRUNCATE))
         lsns, times, xids = batch.transactions_of(indexes)
@@ -358,6 +395,13 @@ class _Batch:
         """Return the indexes of the messages with rows of a relation."""
         mine = self._relations == oid
         return self._rows if mine.all() else self._rows[mine]
+
+    def relation_at(self, message: int) -> int | None:
+        """Return the oid of the relation of a message; None if it is no change of a row, or behind the last one."""
+        if message == len(self.kinds) or not _ROWS[self.kinds[message]]:
+            return None
+        start = self.starts[message] + 1
+        return int.from_bytes(bytes(self.data[start : start + 4]))
 
     def transactions_of(self, rows: Integers) -> tuple[Integers, Integers, Integers]:
         """Return LSN, time and id of the transaction of each message."""

@@ -22,7 +22,9 @@ From a change in the slot to Arrow, a `SlotRead` becomes a `Window`, `WindowRows
 (`base_data`). Rows and snapshot are saved in one transaction, so the snapshot is always that of the rows.
 
 **Definitions**: `catalog` reads them, `seen_definitions` records their versions, `definitions` has the rules for
-changes between two versions, and `followable` is the list of what is refused.
+changes between two versions, and `followable` is the list of what is refused. No version has a partition that has come
+and left between two looks. But the server describes a partition before its first row: `Decoded.leaves` are those with
+rows, and `SeenDefinitions.check_leaves` compares them with the versions before the rows leave the log.
 
 **Release of the log**: after a commit, the slot advances (`retention.LogRelease`) to 1 MB before the position; while
 the table is idle, to the end of what is known to have no change of it. What headrace has released itself is recorded

@@ -8,7 +8,7 @@ seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -38,13 +38,20 @@ class Chunk(NamedTuple):
     pieces: Sequence[tuple[int, pa.RecordBatch]] | None = None
 
 
+class TableRows(NamedTuple):
+    """Rows of a table, and the oids of the partitions that it had."""
+
+    batches: Sequence[pa.RecordBatch]
+    leaves: Collection[int] = ()
+
+
 class ChunkRows(NamedTuple):
     """The rows of a chunk, and the snapshot that they were read in: its text, the LSN before it, its Unix time."""
 
     snapshot: str
     lsn: int
     time: float
-    batches: Sequence[pa.RecordBatch]
+    rows: TableRows
 
 
 def find(statements: PostgresStatements, tunnel: str, channel: str) -> Chunk | None:
@@ -74,7 +81,7 @@ def spool(statements: PostgresStatements, tunnel: str, channel: str, chunk: Chun
     )
     if saved.rowcount:
         rows, pieces = 0, []
-        for batch in _pieces(chunk.batches):
+        for batch in _pieces(chunk.rows.batches):
             statements.execute(
                 "INSERT INTO headrace.spool (tunnel, channel, first_row, rows, content) VALUES (%s, %s, %s, %s, %b)",
                 (tunnel, channel, rows, batch.num_rows, memoryview(stream_of(batch))),

@@ -226,6 +226,13 @@ def attached_with_rows(statements: PostgresStatements, root: int, oid: str, leaf
     )
 
 
+def quoted(statements: PostgresStatements, schema: str, table: str) -> str:
+    """Return the name of a table as `Definition` and `Leaf` have it."""
+    row = statements.first("SELECT format('%%I.%%I', %s::text, %s::text)", (schema, table))
+    assert row is not None
+    return str(row[0])
+
+
 def file_xid(statements: PostgresStatements, oid: str) -> int | None:
     """Return the transaction that has given a partition its file; 32 bits. None if that is not known.
 

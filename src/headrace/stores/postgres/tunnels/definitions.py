@@ -109,6 +109,7 @@ class Definition(NamedTuple):
         late: whether earlier changes than those from ``since`` on may be those of another definition.
         new_file: whether it, or a partition, has another file than in the version before.
         dropped: the numbers of its dropped columns, as texts → the transactions that have dropped them.
+        left: the oids of partitions that it had before, as texts → the LSN of the look that has found them missing.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Definition(NamedTuple):
     late: bool = False
     new_file: bool = False
     dropped: Mapping[str, str] = {}
+    left: Mapping[str, int] = {}
 
     @classmethod
     def parse(cls, text: str) -> Definition:
@@ -161,6 +163,14 @@ class Definition(NamedTuple):
             for column in now.columns
         ]
         return now._replace(new_file=self.new_file, since=self.since, late=self.late, columns=columns)
+
+    def accounts_for(self, leaf: int, lsn: int) -> bool:
+        """Return whether a partition is one now, or was found missing after a commit at an LSN."""
+        return str(leaf) in self.leaves or lsn < self.left.get(str(leaf), 0)
+
+    def left_after(self, lsn: int) -> dict[str, int]:
+        """Return the part of ``left`` that matters for commits from an LSN on."""
+        return {oid: found for oid, found in self.left.items() if found > lsn}
 
     @property
     def in_binary(self) -> bool:
@@ -234,7 +244,7 @@ def losses(
     for oid, leaf in before.leaves.items():
         now = after.leaves.get(oid)
         if now is None:
-            lost.append(f"partition {leaf.name} was detached or dropped")
+            lost.append(departure(leaf.name))
         elif _transactions(now.links) != _transactions(leaf.links):
             lost.append(f"partition {now.name} was detached and attached again")
         elif not (leaf.logged and now.logged):
@@ -249,6 +259,11 @@ def losses(
         elif truncated(oid, leaf):
             lost.append(f"partition {leaf.name} was truncated")
     return lost
+
+
+def departure(name: str) -> str:
+    """Return what has happened to a partition that is none any more."""
+    return f"partition {name} was detached or dropped"
 
 
 def _transactions(links: str) -> list[str]:

@@ -29,7 +29,7 @@ from headrace.stores.postgres.tables.conditions import where
 from headrace.stores.postgres.tables.reading import fetch, key_order, selected
 from headrace.stores.postgres.tables.table import PostgresTable
 from headrace.stores.postgres.tunnels import selections
-from headrace.stores.postgres.tunnels.base_data import ChunkRows
+from headrace.stores.postgres.tunnels.base_data import ChunkRows, TableRows
 from headrace.stores.postgres.tunnels.definitions import CatalogColumn
 from headrace.stores.postgres.tunnels.histories import History
 from headrace.stores.postgres.tunnels.members import Member
@@ -41,7 +41,7 @@ from headrace.stores.postgres.tunnels.selections import Selection
 from headrace.stores.postgres.tunnels.snapshots import Snapshots, bound_scalar
 from headrace.stores.postgres.tunnels.table_images import OldValue, TableColumns, TableImages, Truncated, changes
 from headrace.support.cached import cached_property
-from headrace.wire.pgoutput.messages import Images
+from headrace.wire.pgoutput.messages import Images, WrittenLeaf
 
 # The metadata of a field of base data: the column when it was read, as JSON.
 _COLUMN = b"column"
@@ -68,6 +68,7 @@ FROM based b JOIN pg_type y ON y.oid = b.type
 LEFT JOIN (elements l JOIN pg_type e ON e.oid = l.type AND e.typtype <> 'd') ON l.declared = b.declared
 WHERE y.typtype <> 'd'
 """
+_LEAVES = "SELECT coalesce(string_agg(relid::oid::text, ' '), '') FROM pg_partition_tree($1) WHERE isleaf"
 
 
 class Followed(Protocol):
@@ -113,6 +114,9 @@ class Followed(Protocol):
             DataLossError: rows have changed without changes in the log.
         """
 
+    def check_leaves(self, leaves: Sequence[WrittenLeaf]) -> None:
+        """Check that partitions with rows in the log have not left their tables unseen; see `SeenDefinitions`."""
+
     def accept(self) -> bool:
         """Accept what is not in the log; return whether there is anything."""
 
@@ -133,11 +137,14 @@ class Followed(Protocol):
     def snapshots(self, parts: Sequence[tuple[int, KeyRange]]) -> list[ChunkRows]:
         """Return the rows of key ranges of tables, with one snapshot of all, from one short transaction."""
 
+    def know(self, relation: int, leaves: Collection[int]) -> bool:
+        """Return whether the definition of a table has all of some partitions."""
+
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of `snapshots`, which may be older than the last change of the table, as rows of the tunnel."""
 
 
-def one_snapshot(database: TunnelDatabase, reads: Sequence[Callable[[Bulk], list[pa.RecordBatch]]]) -> list[ChunkRows]:
+def one_snapshot(database: TunnelDatabase, reads: Sequence[Callable[[Bulk], TableRows]]) -> list[ChunkRows]:
     """Return the rows of several reads with the snapshot of all of them."""
     # Before the snapshot, so that the changes that follow base data have higher versions.
     ((lsn,),) = database.query("SELECT pg_current_wal_insert_lsn()::text")
@@ -219,7 +226,7 @@ class FollowedTable:
             for piece, (places, problem, newer) in self._history.pieces(images)
         ]
 
-    def reading(self, keys: KeyRange) -> Callable[[Bulk], list[pa.RecordBatch]]:
+    def reading(self, keys: KeyRange) -> Callable[[Bulk], TableRows]:
         """Return a function that reads the rows of a key range in key order, in a transaction."""
         table, masked, selection = self.layout, self._masked, self._selection
         for bound in (keys.low, keys.high):
@@ -242,9 +249,11 @@ class FollowedTable:
             {_NAME: table.name.text},
         )
 
-        def read(bulk: Bulk) -> list[pa.RecordBatch]:
-            rows = fetch(bulk, statement, columns, stored)
-            return [self._hidden(batch, schema) for batch in rows.to_batches()]
+        def read(bulk: Bulk) -> TableRows:
+            rows = [self._hidden(batch, schema) for batch in fetch(bulk, statement, columns, stored).to_batches()]
+            # After the rows: the partitions that they are from stay until the end of the transaction.
+            leaves = value_of(bulk, _LEAVES, table.oid) if table.partitioned else ""
+            return TableRows(rows, [int(oid) for oid in leaves.split()])
 
         return read
 
@@ -376,6 +385,9 @@ class OneTable:
         self._check_name()
         self._definitions.check()
 
+    def check_leaves(self, leaves: Sequence[WrittenLeaf]) -> None:
+        self._definitions.check_leaves(leaves)
+
     def accept(self) -> bool:
         return self._definitions.accept()
 
@@ -417,6 +429,9 @@ class OneTable:
                 received=error.message,
                 remedy=f"create a new tunnel. {SAFE_FILTER}",
             ) from None
+
+    def know(self, relation: int, leaves: Collection[int]) -> bool:
+        return self._definitions.know(relation, leaves)
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         return self._table.whole_rows(rows, self.schema)

@@ -19,7 +19,7 @@ from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables.table import PostgresTable
 from headrace.stores.postgres.tunnels import json_rows
-from headrace.stores.postgres.tunnels.base_data import ChunkRows
+from headrace.stores.postgres.tunnels.base_data import ChunkRows, TableRows
 from headrace.stores.postgres.tunnels.followed import FollowedTable, base_types, name_when_read, one_snapshot
 from headrace.stores.postgres.tunnels.json_rows import JsonTable
 from headrace.stores.postgres.tunnels.members import Member, members, others
@@ -28,7 +28,7 @@ from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.table_images import TableImages, Truncated
-from headrace.wire.pgoutput.messages import Images
+from headrace.wire.pgoutput.messages import Images, WrittenLeaf
 
 _log = logging.getLogger("headrace")
 
@@ -117,6 +117,9 @@ class ManyTables:
     def check(self) -> None:
         self._definitions.check()
 
+    def check_leaves(self, leaves: Sequence[WrittenLeaf]) -> None:
+        self._definitions.check_leaves(leaves)
+
     def accept(self) -> bool:
         return self._definitions.accept()
 
@@ -145,6 +148,9 @@ class ManyTables:
         return one_snapshot(
             self._database, [_no_rows if table is None else table.reading(keys) for table, keys in tables]
         )
+
+    def know(self, relation: int, leaves: Collection[int]) -> bool:
+        return self._definitions.know(relation, leaves)
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         table, as_json = self._table(relation), self._json_table(relation)
@@ -195,6 +201,6 @@ def _warn_of_dropped(tunnel: str, relation: int, name: str) -> None:
     _log.warning("table %s was dropped: its rows and changes that were not read are left out", name)
 
 
-def _no_rows(_: Bulk) -> list[pa.RecordBatch]:
+def _no_rows(_: Bulk) -> TableRows:
     """Return the rows of a table that was dropped."""
-    return []
+    return TableRows([])

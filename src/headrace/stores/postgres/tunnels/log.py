@@ -33,7 +33,7 @@ from headrace.stores.postgres.tunnels.slot_reads import ReadSize, SlotRead
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel, dropped
 from headrace.stores.postgres.tunnels.table_images import Truncated
-from headrace.wire.pgoutput.messages import Images, Truncation
+from headrace.wire.pgoutput.messages import Images, Truncation, WrittenLeaf
 
 WINDOW_BYTES = 64 << 20
 """The log of a window in bytes: its changes are in memory at once."""
@@ -91,12 +91,15 @@ class Window:
 
     Attributes:
         stop: why the log cannot be read from ``end`` on; None if it can.
+        leaves: the partitions with rows, which are checked before the rows are read. A save of positions also decodes
+            windows, in a transaction for which the check would wait.
     """
 
     start: int
     end: int
     changes: Changes
     stop: Stop | None = None
+    leaves: Sequence[WrittenLeaf] = ()
 
     @property
     def count(self) -> int:
@@ -226,6 +229,7 @@ class ChangeLog:
         limit = state.flushed if bound is None else min(state.flushed, bound)
         while True:
             window = self._window_at(start, limit, state, snapshots, None if total is None else skip + total)
+            self._followed.check_leaves(window.leaves)
             first, last = window.rows_before(start) + skip, window.count
             if until is not None:
                 last = min(last, window.rows_before(lsn_of(until)) + until.skip)
@@ -435,8 +439,9 @@ class ChangeLog:
         """Decode the window of a read that begins at an LSN."""
         decoded, end = read.decode(start, min(start + WINDOW_BYTES, read.end))
         decoded, waits_at = in_stream(decoded, self._followed.members)
-        pieces = self._followed.pieces(decoded.images)
         snapshots_of = snapshots if start < state.base_end else None
+        leaves = _in_stream_only(decoded.leaves, waits_at, snapshots_of) if snapshots.complete else []
+        pieces = self._followed.pieces(decoded.images)
         truncations, stops = self._truncations(decoded.truncations, snapshots_of)
         stops += [self._unreadable(each.images, each.problem) for each in pieces if each.problem is not None]
         if waits_at is not None:
@@ -449,7 +454,7 @@ class ChangeLog:
             pieces = [each.filter(each.images.lsns < end) for each in pieces if each.images.lsns[0] < end]
             truncations = [each for each in truncations if each.transaction.lsn < end]
         changes = self._followed.changes(pieces, snapshots_of, truncations)
-        return Window(start, end, changes, stop)
+        return Window(start, end, changes, stop, leaves)
 
     def _truncations(
         self, truncations: Sequence[Truncation], snapshots: Snapshots | None
@@ -481,6 +486,22 @@ class ChangeLog:
             + COPIES,
         )
         return Stop(first, last + 1, error)
+
+
+def _in_stream_only(
+    leaves: Sequence[WrittenLeaf], waits_at: int | None, snapshots: Snapshots | None
+) -> list[WrittenLeaf]:
+    """Return the partitions whose rows are in the stream now, and of no transaction that all of base data sees.
+
+    Args:
+        waits_at: the LSN at which the stream waits for base data; None if it does not.
+    """
+    return [
+        each
+        for each in leaves
+        if (waits_at is None or each.transaction.lsn < waits_at)
+        and not (snapshots is not None and snapshots.see_transaction(each.root, each.transaction.xid))
+    ]
 
 
 def truncated(name: str, received: str) -> DataLossError:

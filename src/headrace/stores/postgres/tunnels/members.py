@@ -55,10 +55,11 @@ def in_stream(decoded: Decoded, tables: Mapping[int, Member]) -> tuple[Decoded, 
         each._replace(relations=tuple(r for r in each.relations if each.transaction.lsn >= since.get(r.oid, 0)))
         for each in decoded.truncations
     ]
+    leaves = [each for each in decoded.leaves if each.transaction.lsn >= since.get(each.root, 0)]
     firsts = [(each.relation.oid, int(each.lsns[0])) for each in images]
     firsts += [(relation.oid, each.transaction.lsn) for each in truncations for relation in each.relations]
     waiting = [lsn for relation, lsn in firsts if relation in tables and tables[relation].waits]
-    return Decoded(images, truncations), min(waiting, default=None)
+    return Decoded(images, truncations, leaves), min(waiting, default=None)
 
 
 def covers(database: TunnelDatabase, tunnel: str, patterns: str, name: str, identity: str) -> bool:

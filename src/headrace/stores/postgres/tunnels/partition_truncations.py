@@ -43,6 +43,31 @@ JOIN unnest(%(relations)s::oid[]) relation ON oidsend(relation) = substring(m.da
 WHERE get_byte(m.data, 0) = ascii('T')
 """
 
+_MAIN_PUBLICATION: LiteralString = f"""
+SELECT t.name, t.slot, t.publication, {AWAITED}
+FROM headrace.tunnel t JOIN pg_replication_slots s ON s.slot_name = t.slot AND s.wal_status <> 'lost' WHERE t.id = %s
+"""
+# A Relation message has a byte, and the oid of the table. It describes a partition again before the first row that
+# follows a TRUNCATE, unless the transaction of the TRUNCATE itself has made the file of the partition before.
+_EMPTIED: LiteralString = """
+WITH message AS (
+    SELECT m.place, m.xid::text AS xid, m.data, chr(get_byte(m.data, 0)) AS kind
+    FROM pg_logical_slot_peek_binary_changes(%(slot)s, NULL, NULL,
+        'proto_version', '1', 'publication_names', quote_ident(%(publication)s))
+        WITH ORDINALITY m(lsn, xid, data, place)
+    WHERE get_byte(m.data, 0) IN (ascii('R'), ascii('T'))
+)
+SELECT leaf::bigint FROM unnest(%(leaves)s::oid[]) leaf CROSS JOIN LATERAL (
+    SELECT place, xid FROM message WHERE kind = 'R' AND substring(data FROM 2 FOR 4) = oidsend(leaf)
+    ORDER BY place DESC LIMIT 1
+) written
+WHERE EXISTS (
+    SELECT FROM message m CROSS JOIN generate_series(7, length(m.data) - 3, 4) byte
+    WHERE m.kind = 'T' AND substring(m.data FROM byte FOR 4) = oidsend(%(root)s::oid)
+        AND m.place > written.place AND m.xid <> written.xid
+)
+"""
+
 
 class _Truncation(NamedTuple):
     """A TRUNCATE of a table in the log: its position, its transaction (32 bits), and the oid of the table."""
@@ -98,6 +123,22 @@ def alone(database: TunnelDatabase, tunnel: str, root: int, leaves: Collection[i
     """
     of_leaves, of_root = _truncations(database, tunnel, root, leaves)
     return {each.relation for each in of_leaves if each.lsn not in of_root}
+
+
+def emptied(database: TunnelDatabase, tunnel: str, root: int, leaves: Collection[int]) -> set[int]:
+    """Return those of some partitions whose rows in the slot a later TRUNCATE of the whole table has deleted.
+
+    Raises:
+        StoreBusyError: the slot cannot be read now.
+    """
+    found = database.query(_MAIN_PUBLICATION, (tunnel,))
+    if not found:
+        return set()
+    ((name, slot, publication, awaited),) = found
+    if awaited:
+        raise slot_reads.waits(name, awaited)
+    given = {"slot": slot, "publication": publication, "root": root, "leaves": list(leaves)}
+    return {int(leaf) for (leaf,) in database.query(_EMPTIED, given)}
 
 
 def _truncations(

@@ -9,11 +9,14 @@ A store keeps what was seen last for later objects of the tunnel, as long as the
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from headrace.errors import DataLossError
+import numpy as np
+
+from headrace.errors import DataLossError, StoreBusyError
 from headrace.stores.postgres.failures import COPIES
 from headrace.stores.postgres.tunnels import catalog, definitions, followable, partition_truncations
 from headrace.stores.postgres.tunnels.catalog import TableState
@@ -21,11 +24,21 @@ from headrace.stores.postgres.tunnels.definitions import Definition, Leaf
 from headrace.stores.postgres.tunnels.followable import Inspected
 from headrace.stores.postgres.tunnels.histories import History
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
+from headrace.stores.postgres.tunnels.snapshots import Snapshot
+from headrace.wire.pgoutput.messages import WrittenLeaf
+from headrace.wire.pgoutput.relations import Relation
 
 _DELIVERED = """
 SELECT EXISTS (SELECT FROM headrace.channel WHERE tunnel = %(tunnel)s AND committed <> start)
     OR EXISTS (SELECT FROM headrace.batch_plan WHERE tunnel = %(tunnel)s)
 """
+# The slot and its position; the tunnel is locked.
+_LOCKED = """
+SELECT t.slot, s.confirmed_flush_lsn - '0/0' FROM headrace.tunnel t
+LEFT JOIN pg_replication_slots s ON s.slot_name = t.slot WHERE t.id = %s FOR NO KEY UPDATE OF t
+"""
+# The log has a commit some moments before it is visible, with a synchronous standby longer; in seconds.
+_VISIBLE_SECONDS, _PAUSE = 30.0, 0.005
 # The limit, for a database with many tunnels.
 _MOST_KEPT = 100
 
@@ -61,10 +74,20 @@ class _NewLeaf(NamedTuple):
     oid: str
 
 
-class _UnknownError(Exception):
-    """It is not known whether partitions were truncated without the whole table."""
+class _LeftLeaf(NamedTuple):
+    """A partition with rows in the log that no look has seen: the partitioned table, and its own oid."""
 
-    def __init__(self, partitions: Sequence[_NewFile | _NewLeaf]) -> None:
+    root: int
+    oid: str
+
+
+_Partition: TypeAlias = _NewFile | _NewLeaf | _LeftLeaf
+
+
+class _UnknownError(Exception):
+    """It is not known what a TRUNCATE has done to partitions; see ``whole`` of `SeenDefinitions._record`."""
+
+    def __init__(self, partitions: Sequence[_Partition]) -> None:
         super().__init__(partitions)
         self.partitions = partitions
 
@@ -159,13 +182,15 @@ class SeenDefinitions:
         """Record the first version of all tables like `record`, inside the caller's transaction."""
         self._record(statements, self._relations, self._base_types(self._relations), existing_slot)
 
-    def _recorded(self, relations: Sequence[int], base_types: Mapping[int, int]) -> list[tuple[int, str, str, str]]:
+    def _recorded(
+        self, relations: Sequence[int], base_types: Mapping[int, int], written: Sequence[WrittenLeaf] = ()
+    ) -> list[tuple[int, str, str, str]]:
         """Record the present definitions of some tables; return all rows."""
-        whole = dict[_NewFile | _NewLeaf, bool]()
+        whole = dict[_Partition, bool]()
         while True:
             try:
                 return self._database.run(
-                    lambda statements: self._record(statements, relations, base_types, whole=whole)
+                    lambda statements: self._record(statements, relations, base_types, whole=whole, written=written)
                 )
             except _UnknownError as unknown:
                 # A slot is read in no transaction that writes.
@@ -173,6 +198,7 @@ class SeenDefinitions:
                     of_root = [each for each in unknown.partitions if each.root == root]
                     files = [each for each in of_root if isinstance(each, _NewFile)]
                     leaves = [each for each in of_root if isinstance(each, _NewLeaf)]
+                    left = [each for each in of_root if isinstance(each, _LeftLeaf)]
                     if files:
                         known = partition_truncations.of_whole_table(self._database, self._tunnel, root)
                         whole.update({each: each.xid in known for each in files})
@@ -180,6 +206,10 @@ class SeenDefinitions:
                         oids = [int(each.oid) for each in leaves]
                         alone = partition_truncations.alone(self._database, self._tunnel, root, oids)
                         whole.update({each: int(each.oid) not in alone for each in leaves})
+                    if left:
+                        oids = [int(each.oid) for each in left]
+                        emptied = partition_truncations.emptied(self._database, self._tunnel, root, oids)
+                        whole.update({each: int(each.oid) in emptied for each in left})
 
     def _record(
         self,
@@ -187,19 +217,22 @@ class SeenDefinitions:
         relations: Sequence[int],
         base_types: Mapping[int, int],
         existing_slot: str | None = None,
-        whole: Mapping[_NewFile | _NewLeaf, bool] | None = None,
+        whole: Mapping[_Partition, bool] | None = None,
+        written: Sequence[WrittenLeaf] = (),
     ) -> list[tuple[int, str, str, str]]:
         """Record the present definitions of some tables; return all rows.
 
         Args:
             whole: for new files of partitions, whether they are those of a TRUNCATE of the whole table; for new
-                partitions, whether none was truncated without it.
+                partitions, whether none was truncated without it; for partitions that have left, whether it has
+                deleted all their rows.
+            written: partitions with rows in the log, which may have left the tables.
 
         Raises:
             _UnknownError: that is not known of a partition.
         """
         # Processes record one after the other.
-        tunnel = statements.first("SELECT slot FROM headrace.tunnel WHERE id = %s FOR NO KEY UPDATE", (self._tunnel,))
+        tunnel = statements.first(_LOCKED, (self._tunnel,))
         rows = self._rows(statements)
         before = _by_relation(rows)
         latest = {relation: (state, lost) for relation, state, _, lost in rows}
@@ -210,18 +243,27 @@ class SeenDefinitions:
         for relation, (state, seen) in definitions_now.items():
             now = self._part(seen)._replace(late=relation in late)
             former, lost = latest.get(relation, (None, "[]"))
-            if former == state:
-                continue
             versions = [Definition.parse(content) for content in before.get(relation, ())]
+            left = _left_unseen(versions, now, [each for each in written if each.root == relation])
+            if former == state and not left:
+                continue
             if versions and not now.key:
                 # Reads fail until the table has a primary key again, which is compared with the former one.
                 now = now._replace(key=versions[-1].key, constraint=versions[-1].constraint)
             # Without a stream, rows are those of the time when they were read.
             if versions and tunnel is not None and tunnel[0] is not None:
                 new = _losses(
-                    statements, relation, versions, now, delivered=bool(delivered and delivered[0]), whole=whole or {}
+                    statements,
+                    relation,
+                    versions,
+                    now,
+                    left,
+                    delivered=bool(delivered and delivered[0]),
+                    whole=whole or {},
                 )
                 lost = json.dumps([*json.loads(lost), *(f"table {now.name}: {each}" for each in new)])
+                departed = dict.fromkeys([*versions[-1].leaves.keys() - now.leaves.keys(), *left], now.since or 0)
+                now = now._replace(left=versions[-1].left_after(int(tunnel[1] or 0)) | departed)
             row = {"tunnel": self._tunnel, "relation": relation, "former": former, "state": state, "lost": lost}
             if versions and versions[-1].has_columns_of(now):
                 statements.execute(
@@ -236,7 +278,7 @@ class SeenDefinitions:
                 statements.execute(
                     "UPDATE headrace.definition SET content = %(content)s, lost = '[]'"
                     " WHERE tunnel = %(tunnel)s AND relation = %(relation)s AND state = %(former)s",
-                    {**row, "content": versions[-1]._replace(leaves={}).text},
+                    {**row, "content": versions[-1]._replace(leaves={}, left={}).text},
                 )
             statements.execute(
                 "INSERT INTO headrace.definition (tunnel, relation, state, content, lost)"
@@ -276,6 +318,46 @@ class SeenDefinitions:
                 "rows that were read before may differ from those of the table" + COPIES,
             )
 
+    def know(self, relation: int, leaves: Collection[int]) -> bool:
+        """Return whether the definition of a table has all of some partitions."""
+        return not leaves or {str(each) for each in leaves} <= self.history(relation).now.leaves.keys()
+
+    def check_leaves(self, leaves: Sequence[WrittenLeaf]) -> None:
+        """Check that no look has missed a partition with rows in the log: the log does not say that it has left.
+
+        A partition that a look has seen is compared with the partitions of the next one.
+
+        Raises:
+            DataLossError: a partition was detached or dropped before a look at the tables.
+        """
+        unseen = [
+            each for each in leaves if not self.history(each.root).now.accounts_for(each.leaf.oid, each.transaction.lsn)
+        ]
+        if unseen:
+            self._wait_for([each.transaction.xid for each in unseen])
+            roots = sorted({each.root for each in unseen})
+            self._seen.lost = _lost(self._recorded(roots, self._base_types(roots), unseen))
+            self.check()
+
+    def _wait_for(self, xids: Sequence[int]) -> None:
+        """Wait until transactions of the log (32 bits) are visible, with what they have made.
+
+        Raises:
+            StoreBusyError: one is not visible for long.
+        """
+        deadline = time.monotonic() + _VISIBLE_SECONDS
+        while True:
+            ((snapshot,),) = self._database.query("SELECT pg_current_snapshot()::text")
+            if Snapshot.parse(snapshot).sees(np.array(xids, np.int64)).all():
+                return
+            if time.monotonic() > deadline:
+                raise StoreBusyError(
+                    "the log has a transaction that the server does not show",
+                    received=f"one of {', '.join(map(str, xids))}, for {_VISIBLE_SECONDS:g} s",
+                    remedy="try again; if it repeats, look at the standbys of synchronous_standby_names",
+                )
+            time.sleep(_PAUSE)
+
     def accept(self) -> bool:
         """Accept what was lost; return whether anything was."""
         accepted = self._database.query(
@@ -302,22 +384,34 @@ def _lost(rows: Sequence[tuple[int, str, str, str]]) -> list[str]:
     return [each for *_, lost in rows for each in json.loads(lost)]
 
 
+def _left_unseen(
+    versions: Sequence[Definition], now: Definition, written: Sequence[WrittenLeaf]
+) -> dict[str, Relation]:
+    """Return the written partitions that are none now, and of which no version knows, by their oids."""
+    return {
+        str(each.leaf.oid): each.leaf
+        for each in written
+        if not any(version.accounts_for(each.leaf.oid, each.transaction.lsn) for version in (*versions[-1:], now))
+    }
+
+
 def _losses(
     statements: PostgresStatements,
     relation: int,
     versions: Sequence[Definition],
     now: Definition,
+    left: Mapping[str, Relation],
     *,
     delivered: bool,
-    whole: Mapping[_NewFile | _NewLeaf, bool],
+    whole: Mapping[_Partition, bool],
 ) -> list[str]:
-    unknown = list[_NewFile | _NewLeaf]()
+    unknown = list[_Partition]()
 
     def attached(oid: str, leaf: Leaf) -> bool:
         return catalog.attached_with_rows(statements, relation, oid, leaf)
 
     def truncated(oid: str, leaf: Leaf) -> bool:
-        partition: _NewFile | _NewLeaf = _NewLeaf(relation, oid)
+        partition: _Partition = _NewLeaf(relation, oid)
         if oid in versions[-1].leaves:
             if not catalog.may_be_truncated(statements, oid, leaf, versions[-1].xid):
                 return False
@@ -327,6 +421,12 @@ def _losses(
         return not whole.get(partition)
 
     found = definitions.losses(versions, now, delivered=delivered, attached=attached, truncated=truncated)
+    for oid, leaf in left.items():
+        partition = _LeftLeaf(relation, oid)
+        if partition not in whole:
+            unknown.append(partition)
+        elif not whole[partition]:
+            found.append(definitions.departure(catalog.quoted(statements, leaf.schema, leaf.name)))
     if unknown:
         raise _UnknownError(unknown)
     return found

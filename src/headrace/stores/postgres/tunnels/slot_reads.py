@@ -27,7 +27,7 @@ from headrace.errors import StoreBusyError
 from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import lsn_text
-from headrace.wire.pgoutput.messages import Decoded, Decoder, Images, Truncation, commit_lsn
+from headrace.wire.pgoutput.messages import Decoded, Decoder, Images, Truncation, WrittenLeaf, commit_lsn
 
 AWAITED: Final = """
 (SELECT string_agg(trim(name), ', ')
@@ -86,6 +86,7 @@ class SlotRead:
         self._left: Iterator[pa.RecordBatch] = iter(self._messages)
         self._images: list[Images] = []
         self._truncations: list[Truncation] = []
+        self._leaves: list[WrittenLeaf] = []
 
     def has(self, lsn: int) -> bool:
         """Return whether the changes from an LSN on can be decoded."""
@@ -107,6 +108,7 @@ class SlotRead:
                 for each in decoded.truncations
                 if any(relation.oid in self._relations for relation in each.relations)
             ]
+            self._leaves += decoded.leaves
         if self._decoder.reached < end:
             # There are no more transactions.
             end = self.end
@@ -121,9 +123,11 @@ class SlotRead:
             else:
                 later.append(each)
         truncations = [each for each in self._truncations if each.transaction.lsn < end]
+        leaves = [each for each in self._leaves if each.transaction.lsn < end]
         self._images, self._truncations = later, self._truncations[len(truncations) :]
+        self._leaves = [each for each in self._leaves if each.transaction.lsn >= end]
         self.next = end
-        return Decoded(images, truncations), end
+        return Decoded(images, truncations, leaves), end
 
 
 def reach(start: int, window: int, restart: int, limit: int) -> int:

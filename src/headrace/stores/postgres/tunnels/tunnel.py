@@ -537,8 +537,11 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         parts = [(row.relation, row.keys) for row in rows]
         view = self._last()
         chunks = view.tables.snapshots(parts)
-        while (newer := self._fresh()) is not view:
-            # A table has changed in the meantime: names may be those of other columns.
+        while (newer := self._fresh()) is not view or not all(
+            view.tables.know(relation, chunk.rows.leaves) for (relation, _), chunk in zip(parts, chunks, strict=True)
+        ):
+            # A table has changed in the meantime: names may be those of other columns, and rows those of a partition
+            # that has come and left.
             view = newer
             chunks = view.tables.snapshots(parts)
         if self._stored.selection is not None and self._stored.publication is not None:
