@@ -15,14 +15,18 @@ from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import DataLossError, StoreBusyError, UnsupportedError
 from headrace.model.tables.changes import ChangeOp
 from headrace.model.tunnels.records import INITIAL_BATCH
+from headrace.model.tunnels.values import ChannelState
 from headrace.ports import Store, Tunnel
 from headrace.stores.postgres.tunnels import (
     catalog,
     followed,
     partition_truncations,
+    retention,
     seen_definitions,
     stored_tunnels,
 )
+from headrace.stores.postgres.tunnels.log import ChangeLog
+from headrace.stores.postgres.tunnels.positions import lsn_of, parse_lsn
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
 from headrace.testing.reading import Change, drain, replay, state_of, unpack
@@ -202,6 +206,29 @@ def test_a_truncate_that_the_catalog_does_not_show_yet_hides_none_before_it(
     changes = drain(tunnel)
     assert [change.op for change in changes] == [ChangeOp.TRUNCATE, ChangeOp.TRUNCATE]
     assert tunnel.describe().warnings == ()
+
+
+def test_a_truncate_after_the_look_of_a_call_is_seen_before_the_slot_advances_behind_it(
+    store: Store, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "KEPT_BYTES", 0)
+    drain(store.create_tunnel("p", "changes"))
+    tunnel = store.tunnel("changes").with_truncations()
+    rows, statements = ChangeLog.rows, ["TRUNCATE p; INSERT INTO p VALUES (2, 2)"]
+
+    def after_a_truncate(*arguments: Any) -> Any:
+        while statements:
+            server.execute(statements.pop())
+        return rows(*arguments)
+
+    monkeypatch.setattr(ChangeLog, "rows", after_a_truncate)
+    (channel,) = (each for each in tunnel.channels() if each.state is ChannelState.OPEN)
+    page = tunnel.read(channel.id, channel.committed, 1000)
+    assert page.changes.begin_with_truncation
+    tunnel.commit({channel.id: page.next})
+    assert parse_lsn(str(tunnel.describe().details["confirmed_flush_lsn"])) >= lsn_of(page.next)
+    with headrace.open(store.url) as other:
+        assert drain(other.tunnel("changes")) == []
 
 
 def test_a_truncate_of_a_partitioned_table_that_has_joined_is_followed(store: Store, server: Server) -> None:

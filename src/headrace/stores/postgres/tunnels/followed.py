@@ -106,6 +106,9 @@ class Followed(Protocol):
     def refresh(self) -> bool:
         """Read the definitions of the tables, if they have changed; return whether they have."""
 
+    def look(self) -> None:
+        """Record the definitions of now for the next `refresh`, before the slot forgets their changes."""
+
     def check(self) -> None:
         """Check that the tables can be followed, and that the log has all changes of their rows.
 
@@ -380,6 +383,9 @@ class OneTable:
     def published(self) -> Sequence[PublishedTable]:
         filtered = self._selection is not None and self._selection.filtered
         return [PublishedTable.of(self._table.layout, filtered=filtered)]
+
+    def look(self) -> None:
+        self._definitions.look()
 
     def check(self) -> None:
         self._check_name()

@@ -114,6 +114,9 @@ class ManyTables:
             PublishedTable(state.relation, state.name.text, state.columns) for state in self._definitions.read_states()
         ]
 
+    def look(self) -> None:
+        self._definitions.look()
+
     def check(self) -> None:
         self._definitions.check()
 

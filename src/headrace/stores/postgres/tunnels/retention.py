@@ -12,7 +12,7 @@ server is asked for a list, which a user with the right to do so can from Postgr
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.model.tunnels.lag import Slot
@@ -62,12 +62,13 @@ class LogRelease:
         self._next_look = self._next_advance = 0.0
         self._listed = 0
 
-    def release(self, committed: int, idle_until: int) -> None:
+    def release(self, committed: int, idle_until: int, look: Callable[[], None]) -> None:
         """Advance the slot, if the server keeps much log for nothing.
 
         Args:
             committed: the LSN of the committed position.
             idle_until: the LSN up to which the tables have had no change since then.
+            look: records the definitions of the tables. The log tells of what has happened to partitions.
         """
         self._limits.look()
         # If there is nothing to read again for a while, the slot follows the end of the log.
@@ -82,6 +83,8 @@ class LogRelease:
         advanced = rows[0][0] if rows else target
         if not (target > advanced + KEPT_BYTES or self._lags(target, advanced, now)):
             return
+        # A TRUNCATE of partitions that no look has seen would be one of them alone: the log is without it then.
+        look()
         # Before the slot moves, so that a read never takes our own advance for one of others.
         self._database.query(
             "UPDATE headrace.tunnel SET advanced = greatest(advanced, %s::pg_lsn), lost = greatest(lost, %s::pg_lsn)"

@@ -143,17 +143,25 @@ class SeenDefinitions:
         if known is not None and states and states == known.states:
             self._seen = known
             return True
-        # The states are older than the definitions: a change between the two is noticed at the next call.
-        rows = self._database.ask(self._rows)
-        latest = {relation: state for relation, state, _, _ in rows}
-        changed = [relation for relation, state in states.items() if latest.get(relation) != state.state]
-        if changed:
-            base_types = self._base_types(changed)
-            rows = self._recorded(changed, base_types)
+        rows = self._look(states)
         if len(kept) >= _MOST_KEPT:
             kept.clear()
         self._seen = kept[key] = _Seen(states, _by_relation(rows), _lost(rows), self._inspect(list(states)))
         return True
+
+    def look(self) -> None:
+        """Record the present definitions like `refresh`, and keep those of the last one."""
+        states = {state.relation: state for state in self.read_states()}
+        if states != self._seen.states:
+            self._look(states)
+
+    def _look(self, states: Mapping[int, TableState]) -> list[tuple[int, str, str, str]]:
+        """Record the definitions of tables whose states are others than the recorded ones; return all rows."""
+        # The states are older than the definitions: a change between the two is noticed at the next call.
+        rows = self._database.ask(self._rows)
+        latest = {relation: state for relation, state, _, _ in rows}
+        changed = [relation for relation, state in states.items() if latest.get(relation) != state.state]
+        return self._recorded(changed, self._base_types(changed)) if changed else rows
 
     def forget(self) -> None:
         """Let the next `refresh` read all definitions."""

@@ -497,7 +497,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
             return
         lsn = lsn_of(committed)
         idle = self._last().log.idle_until(lsn) if committed.skip == 0 else lsn
-        self._release.release(lsn, idle)
+        self._release.release(lsn, idle, self._look)
 
     # -- clients that share the channels -------------------------------------------------------------
 
@@ -565,6 +565,10 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
     def _last(self) -> _View:
         """Return the view of the last `_fresh`, for a part of its call, or a call that decodes no row."""
         return self._view or self._fresh()
+
+    def _look(self) -> None:
+        """Record the present definitions, without an effect on the view."""
+        self._last().tables.look()
 
     # -- rows of the database -------------------------------------------------------------------------
 
