@@ -239,6 +239,10 @@ UNCLEAR = [
     "SELECT o.id FROM orders o LATERAL VIEW explode(sequence(1, (TABLE items))) t AS n",
     "SELECT o.id FROM orders o, LATERAL explode(sequence(1, (TABLE items))) t (n)",
     "SELECT o.id FROM orders o JOIN f(TABLE(items)) t ON t.id = o.id",
+    "SELECT o.id FROM orders o JOIN f(1, TABLE(items)) t ON t.id = o.id",
+    "SELECT o.id FROM orders o JOIN f(n => 1, rows => TABLE items) t ON t.id = o.id",
+    "SELECT id, cust FROM orders | WHERE id > 3",
+    "SELECT o.id FROM orders o JOIN (VALUES (1) |> JOIN customers c ON true) v (m, n, o, p) ON v.m = o.id",
     "SELECT id FROM orders JOIN customers JOIN items ON items.ord = orders.id ON customers.id = orders.cust",
     "SELECT * EXCEPT (id.x) FROM orders",
     "SELECT * FROM orders PIVOT (sum(amount) FOR cust IN (1, 2))",
@@ -446,6 +450,19 @@ def test_total_orders_are_accepted(sql: str) -> None:
 def test_results_that_depend_on_an_arbitrary_order_are_refused(sql: str, message: str) -> None:
     with pytest.raises(SqlError, match=message):
         refuse_orders(QueryText(sql), read_model(QueryText(sql), TABLES))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "FROM orders |> ORDER BY day |> LIMIT 3",
+        "SELECT id FROM orders | LIMIT 3",
+        "SELECT id | 1 AS x FROM orders |> OFFSET 1",
+    ],
+)
+def test_a_limit_in_a_pipe_is_refused(sql: str) -> None:
+    with pytest.raises(SqlError, match="arbitrary rows"):
+        refuse_orders(QueryText(sql), None)
 
 
 def test_keys_are_equal_where_spark_finds_values_equal() -> None:

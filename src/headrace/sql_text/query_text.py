@@ -242,7 +242,7 @@ class QueryText(TokenText):
         if self.is_word(index, "WINDOW"):
             return self.begins_windows(index)
         if self.is_symbol(index, "|"):
-            return following.is_symbol(">")
+            return self.begins_pipe(index)
         return self.is_word(index, *_CLAUSES_WITH_BY) and following.is_word("BY")
 
     def item(self, start: int, end: int) -> Item:
@@ -296,7 +296,11 @@ class QueryText(TokenText):
 
     def all_relations(self, block: Block) -> list[Relation]:
         """Return the relations of a block, those of joins in brackets included."""
-        waiting, found = [block.from_], []
+        return self.relations_within(*block.from_)
+
+    def relations_within(self, start: int, end: int) -> list[Relation]:
+        """Return the relations of a FROM clause, those of joins in brackets included."""
+        waiting, found = [(start, end)], []
         while waiting:
             for relation in self.relations(*waiting.pop()):
                 if relation.joined is not None:

@@ -8,6 +8,12 @@ from headrace.errors import SqlError
 from headrace.sql_text.lexer import Lexed, Token, TokenKind, error_at, tokenize
 
 _PAIRS = {"(": ")", "[": "]"}
+# The words with which an operator of a pipe begins.
+_PIPED = (
+    "SELECT", "EXTEND", "SET", "DROP", "AS", "WHERE", "AGGREGATE", "PIVOT", "UNPIVOT", "TABLESAMPLE", "ORDER", "SORT",
+    "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "QUALIFY", "WINDOW", "UNION", "INTERSECT", "EXCEPT", "MINUS", "JOIN",
+    "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI", "NATURAL", "LATERAL",
+)  # fmt: skip
 
 
 class TokenText:
@@ -83,6 +89,12 @@ class TokenText:
     def begins_windows(self, index: int) -> bool:
         """Return whether a token begins the clause WINDOW. The function, and the column that it gives, do not."""
         return self.is_word(index, "WINDOW") and self.is_name(index + 1) and self.is_word(index + 2, "AS")
+
+    def begins_pipe(self, index: int) -> bool:
+        """Return whether a pipe begins at a token: ``|>``, or ``|`` before an operator, which Spark 4.2 added."""
+        if not self.is_symbol(index, "|") or self.is_pair(index - 1, "|", "|"):
+            return False
+        return self.is_pair(index, "|", ">") or self.is_word(index + 1, *_PIPED)
 
     def is_star(self, index: int) -> bool:
         """Return whether a token is a star for columns, and not a multiplication."""

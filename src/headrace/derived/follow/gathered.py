@@ -151,11 +151,17 @@ def named_elsewhere(tokens: QueryText) -> Iterator[str]:
     read = {each.start for block in tokens.blocks() for each in tokens.all_relations(block)}
     for index, token in enumerate(tokens.tokens):
         word = index - 1
-        if not token.is_name or index in read or not tokens.is_word(word, "FROM", "JOIN", "TABLE"):
+        if index in read or not tokens.is_word(word, "FROM", "JOIN", "TABLE"):
             continue
         before = word == 0 or tokens.is_symbol(word - 1, "(") or tokens.is_word(word - 1, "ALL", *_SET_OPERATIONS)
         if tokens.is_word(word, "FROM") and not before:
             # EXTRACT(DAY FROM day)
+            continue
+        if tokens.is_symbol(index, "(") and not tokens.is_query(index):
+            inside = tokens.relations_within(index + 1, tokens.closing[index])
+            yield from (each.table for each in inside if each.table is not None and each.start not in read)
+            continue
+        if not token.is_name:
             continue
         name, after = tokens.dotted(index)
         if tokens.is_symbol(after, "(") or (token.is_word("LATERAL") and tokens.is_call(after)):

@@ -21,8 +21,6 @@ _NOT_IN_FROM = ("PIVOT", "UNPIVOT", "TABLESAMPLE", "LATERAL", "MATCH_RECOGNIZE",
 # Clauses of several rows after SELECT: those with a second word, and those of one word.
 _WITH_BY = ("ORDER", "SORT", "CLUSTER", "DISTRIBUTE")
 _ONE_WORD = ("LIMIT", "OFFSET", "QUALIFY")
-# Spark also accepts a single | as a pipe.
-_PIPED = ("SELECT", "EXTEND", "SET", "DROP", "AS", "WHERE", "AGGREGATE", "JOIN", "LATERAL", *_WITH_BY, *_ONE_WORD)
 _BOTH = f", {SIGN}, {ORDER}"
 
 
@@ -196,8 +194,7 @@ class QueryRelations:
         text = self._text
         for index in text.top(start, end):
             following = text.token(index + 1)
-            pipe = text.is_symbol(index, "|") and text.is_word(index + 1, *_PIPED)
-            if text.is_pair(index, "|", ">") or (pipe and not text.is_pair(index - 1, "|", "|")):
+            if text.begins_pipe(index):
                 raise NotSplit("a pipe")
             begins = following is not None and (following.kind is not TokenKind.SYMBOL or following.is_symbol("("))
             ends = index == start or ends_operand(text, index - 1)

@@ -92,8 +92,9 @@ def _can_have_rows(text: QueryText, index: int) -> bool:
 
 def _is_clause(text: QueryText, index: int) -> bool:
     by_all = text.is_word(index - 1, "ALL") and text.is_word(index - 2, "BY")
+    piped = text.begins_pipe(index - 1) or text.begins_pipe(index - 2)
     return (
-        (by_all or ends_operand(text, index - 1))
+        (by_all or piped or ends_operand(text, index - 1))
         and not text.is_symbol(index - 1, ".")
         and text.token(index + 1) is not None
     )

@@ -119,6 +119,8 @@ class _Reader:
         start, end = text.without_brackets(start, end)
         if text.is_word(start, "WITH"):
             ctes, start = self._with(start + 1, end, ctes)
+        if any(text.begins_pipe(index) for index in text.top(start, end)):
+            raise UnclearStructure("a pipe")
         operations = list(text.set_operations(start, end))
         if not operations:
             if text.is_word(start, "VALUES"):
@@ -231,8 +233,6 @@ class _Reader:
             raise UnclearStructure(f"a query that begins with {text.tokens[start].text.upper()}")
         block, scope = text.block(start, end), Scope(outer)
         self.selects.add(start)
-        if any(text.is_pair(index, "|", ">") for index in text.top(start, end)):
-            raise UnclearStructure("a pipe")
         scope.star = self._from_clause(*block.from_, ctes, scope, unit)
         self._equal(block.where, scope, unit, frozenset())
         self._subqueries(*block.where, ctes, scope, unit, filters=True)
@@ -500,8 +500,10 @@ class _Reader:
 
     def _check_arguments(self, start: int, end: int) -> None:
         """Raise `UnclearStructure` if the arguments of a function in FROM have a query, also ``TABLE name``."""
-        if any(self._text.is_symbol(index, "(") and self._text.is_query(index) for index in range(start, end)):
-            raise UnclearStructure("a query as an argument in FROM")
+        text = self._text
+        for index in range(start, end):
+            if (text.is_symbol(index, "(") and text.is_query(index)) or text.is_word(index, "TABLE"):
+                raise UnclearStructure("a query as an argument in FROM")
 
     def _generated_names(self, start: int, end: int) -> Sequence[str]:
         """Return the names of the columns of an item that is a call of a generator; nothing without names."""
