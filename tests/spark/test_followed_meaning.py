@@ -38,7 +38,8 @@ def plan(spark: SparkSession, sql: str) -> FollowedPlan:
 
 def test_a_setting_that_changes_the_meaning_of_the_text_is_refused_by_name(spark: SparkSession) -> None:
     for setting, value in settings._ASSUMED.items():
-        spark.conf.set(setting, {"true": "false", "false": "true"}.get(value, "first"))
+        others = {"true": "false", "false": "true", "corrected": "legacy"}
+        spark.conf.set(setting, others.get(value, "first"))
         with pytest.raises(SqlError, match=rf"received: {setting} = \w+; valid: {value}; SET {setting} = {value}"):
             plan(spark, "SELECT id FROM t")
         spark.conf.unset(setting)

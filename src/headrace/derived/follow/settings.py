@@ -117,13 +117,16 @@ _ASSUMED = {
     "spark.sql.caseSensitive": "false",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.ansi.relationPrecedence": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
     "spark.sql.legacy.consecutiveStringLiterals.enabled": "false",
+    "spark.sql.legacy.ctePrecedencePolicy": "corrected",
     "spark.sql.legacy.parser.havingWithoutGroupByAsWhere": "false",
     "spark.sql.groupByAliases": "true",
     "spark.sql.legacy.parseQueryWithoutEof": "false",
     "spark.sql.groupByOrdinal": "true",
+    "spark.sql.orderByOrdinal": "true",
     "spark.sql.functionResolution.sessionOrder": "second",
 }
 
