@@ -242,6 +242,8 @@ UNCLEAR = [
     "SELECT o.id FROM orders o JOIN f(1, TABLE(items)) t ON t.id = o.id",
     "SELECT o.id FROM orders o JOIN f(n => 1, rows => TABLE items) t ON t.id = o.id",
     "SELECT id, cust FROM orders | WHERE id > 3",
+    # Its text names a table that no row of the result is made of.
+    "WITH z AS (SELECT n FROM items) SELECT o.id FROM orders o JOIN customers c ON o.cust = c.id",
     "SELECT o.id FROM orders o JOIN (VALUES (1) |> JOIN customers c ON true) v (m, n, o, p) ON v.m = o.id",
     "SELECT id FROM orders JOIN customers JOIN items ON items.ord = orders.id ON customers.id = orders.cust",
     "SELECT * EXCEPT (id.x) FROM orders",

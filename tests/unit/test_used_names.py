@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.derived.follow.gathered import named_elsewhere
+from headrace.derived.follow.gathered import gathered_query, named_elsewhere
+from headrace.derived.follow.static_tables import StaticTable, reading
 from headrace.derived.gathering.arrangements import Arranged
 from headrace.derived.gathering.gather import TableChange
 from headrace.derived.used_names import used_names
@@ -52,6 +53,12 @@ def test_a_text_that_renames_columns_uses_all(query: str, names: set[str] | None
 )
 def test_tables_are_found_outside_of_the_from_of_select(query: str, tables: list[str]) -> None:
     assert list(named_elsewhere(QueryText(query))) == tables
+
+
+def test_a_query_of_with_can_have_the_name_of_the_static_table_that_it_reads() -> None:
+    sql = "WITH cities AS (SELECT city FROM cities) SELECT id FROM orders JOIN cities ON true JOIN (SELECT 1) x"
+    assert gathered_query(sql, ["orders"]).others == ("cities",)
+    assert reading(sql, [StaticTable("cities", "kept", "")]) == sql.replace("FROM cities", "FROM `kept` AS `cities`")
 
 
 def test_a_list_of_tables_before_a_pipe_is_refused() -> None:

@@ -124,6 +124,23 @@ class Block:
         return self.from_[0], self.where_end
 
 
+@dataclass(frozen=True)
+class Definition:
+    """A query of WITH.
+
+    Attributes:
+        name: its name in lower case.
+        start: its first token, the name.
+        end: the token after it.
+        last: the token at the end of the query that can name it.
+    """
+
+    name: str
+    start: int
+    end: int
+    last: int
+
+
 class QueryText(TokenText):
     """A text with queries."""
 
@@ -195,6 +212,22 @@ class QueryText(TokenText):
             after = self.after(after)
         after += self.is_word(after, "AS")
         return after if self.is_symbol(after, "(") and self.is_query(after) else None
+
+    def definitions(self) -> Iterator[Definition]:
+        """Yield the queries of all WITH clauses."""
+        for index in range(len(self.tokens)):
+            at, more = index + 1, self.is_word(index, "WITH")
+            while more and (opening := self.query_of_with(at)) is not None:
+                around = [closing for outer, closing in self.closing.items() if outer < at < closing]
+                last = min(around, default=len(self.tokens))
+                yield Definition(self.tokens[at].name.lower(), at, self.after(opening), last)
+                at = self.after(opening) + 1
+                more = self.is_symbol(at - 1, ",")
+
+    def is_defined(self, relation: Relation) -> bool:
+        """Return whether a relation is a query of WITH. In such a query, its own name is that of another relation."""
+        names = {each.name for each in self.definitions() if each.end <= relation.start < each.last}
+        return len(relation.name) == 1 and relation.name[0].lower() in names
 
     def block(self, start: int, end: int) -> Block:
         """Return the SELECT that a range is."""

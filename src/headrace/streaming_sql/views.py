@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.batches.sinks.jobs import TargetJobs
-from headrace.derived.follow.gathered import is_of_with, named_elsewhere
+from headrace.derived.follow.gathered import named_elsewhere
 from headrace.derived.follow.target_keys import key_of
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
 from headrace.formats.checkpoint_locations import parse_location
@@ -335,12 +335,12 @@ def _renamed(query: ScriptPart, scans: Mapping[str, str]) -> str:
     """Return a query that reads scans instead of tables, under the same names."""
     text = QueryText(query.text)
     wanted = {table.lower(): (table, scan) for table, scan in scans.items()}
-    for index, token in enumerate(text.tokens):
-        if token.is_name and token.name.lower() in wanted and is_of_with(text, index):
-            raise SqlError(
-                f"WITH gives a query the name of a table that the view follows: {token.name}",
-                remedy="choose another name",
-            )
+    defined = next((each.name for each in text.definitions() if each.name in wanted), None)
+    if defined is not None:
+        raise SqlError(
+            f"WITH gives a query the name of a table that the view follows: {defined}",
+            remedy="choose another name",
+        )
     elsewhere = next((name for name in named_elsewhere(text) if name.lower() in wanted), None)
     if elsewhere is not None:
         raise SqlError(

@@ -111,7 +111,7 @@ def _refuse_clauses(tokens: QueryText) -> None:
 def _tables(tokens: QueryText, scans: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     """Return the scans and the other tables that a query names, and whether it names several."""
     known = {name.lower(): name for name in scans}
-    queries = {tokens.tokens[index].name.lower() for index in range(len(tokens.tokens)) if is_of_with(tokens, index)}
+    queries = {each.name for each in tokens.definitions()}
     read: list[str] = []
     others: list[str] = []
     count = 0
@@ -121,11 +121,11 @@ def _tables(tokens: QueryText, scans: Collection[str]) -> tuple[tuple[str, ...],
                 continue
             count += 1
             name = relation.table.lower()
-            if name in queries and len(relation.name) == 1:
-                if name in known:
-                    raise tokens.error(
-                        f"WITH gives a query the name of a scan: {name}", relation.start, remedy="choose another name"
-                    )
+            if name in queries and name in known and len(relation.name) == 1:
+                raise tokens.error(
+                    f"WITH gives a query the name of a scan: {name}", relation.start, remedy="choose another name"
+                )
+            if tokens.is_defined(relation):
                 continue
             if tokens.travels_in_time(relation.name_end):
                 raise tokens.error("a followed query cannot have time travel", relation.name_end, remedy="leave it out")
@@ -172,12 +172,6 @@ def named_elsewhere(tokens: QueryText) -> Iterator[str]:
         if comma is not None and tokens.is_symbol(comma, ",") and tokens.is_word(word, "FROM"):
             raise tokens.error("a followed query cannot have a list of tables here", comma, remedy="write CROSS JOIN")
         yield ".".join(name)
-
-
-def is_of_with(tokens: QueryText, index: int) -> bool:
-    """Return whether a name is that of a query of WITH."""
-    follows = tokens.is_word(index - 1, "WITH") or tokens.is_symbol(index - 1, ",")
-    return follows and tokens.query_of_with(index) is not None
 
 
 def _last_select(tokens: QueryText, *, has_subqueries: bool) -> tuple[Range, Select]:

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
 from headrace.sql_text.lexer import tokenize
 from headrace.sql_text.query_text import QueryText, Range
 
 Read: TypeAlias = Callable[[str], str | None]
 """Returns another query for the text of a query; None to leave it."""
-
-
-class _Definition(NamedTuple):
-    """A query of WITH.
-
-    Attributes:
-        name: its name in lower case.
-        start: its first token, the name.
-        end: the token after it.
-        last: the token at the end of the query that can name it.
-    """
-
-    name: str
-    start: int
-    end: int
-    last: int
 
 
 class InnerQueries:
@@ -37,7 +21,7 @@ class InnerQueries:
 
     def __init__(self, text: str) -> None:
         self._text = QueryText(text, strict=True)
-        self._definitions = list(self._all_definitions())
+        self._definitions = list(self._text.definitions())
         self._edits: list[tuple[int, int, str]] = []
 
     def replace(self, read: Read) -> None:
@@ -81,17 +65,6 @@ class InnerQueries:
         first = tokenize(text).tokens[0]
         further = f", {text[first.end :]}" if first.is_word("WITH") else f" {text}"
         return f"WITH {', '.join(needed)}{further}"
-
-    def _all_definitions(self) -> Iterator[_Definition]:
-        text = self._text
-        for index in range(len(text.tokens)):
-            at, more = index + 1, text.is_word(index, "WITH")
-            while more and (opening := text.query_of_with(at)) is not None:
-                around = [closing for outer, closing in text.closing.items() if outer < at < closing]
-                last = min(around, default=len(text.tokens))
-                yield _Definition(text.tokens[at].name.lower(), at, text.after(opening), last)
-                at = text.after(opening) + 1
-                more = text.is_symbol(at - 1, ",")
 
 
 def _names(text: str) -> set[str]:

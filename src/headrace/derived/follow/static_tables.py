@@ -191,7 +191,7 @@ def reading(sql: str, tables: Sequence[StaticTable]) -> str:
     text = QueryText(sql)
     edits = []
     for relation in (relation for block in text.blocks() for relation in text.all_relations(block)):
-        view = None if relation.table is None else views.get(relation.table.lower())
+        view = None if relation.table is None or text.is_defined(relation) else views.get(relation.table.lower())
         if view is not None:
             alias = "" if relation.implied_alias is None else f" AS {quote_name(relation.implied_alias)}"
             edits.append((relation.start, relation.end, f"{quote_name(view)}{alias}"))

@@ -70,7 +70,7 @@ def read_model(text: QueryText, tables: Mapping[str, Columns]) -> QueryModel:
     answer = reader.query(0, len(text.tokens), {}, None, 0)
     reader.model.result, reader.model.outputs = answer.number, list(answer.outputs)
     if reader.selects != {index for index in range(len(text.tokens)) if text.is_word(index, "SELECT")}:
-        raise UnclearStructure("a subquery as an argument in FROM")
+        raise UnclearStructure("a query of WITH that nothing reads, or a subquery as an argument in FROM")
     reader.assign_links()
     return reader.model
 
