@@ -447,6 +447,12 @@ def test_total_orders_are_accepted(sql: str) -> None:
         ("SELECT listagg(name, ',') WITHIN GROUP (ORDER BY nation) AS names FROM customers", "order of rows"),
         ("SELECT cust, collect_list(day) AS d FROM orders GROUP BY cust", "order of rows"),
         ("SELECT cust, max_by(amount, day) AS d FROM orders GROUP BY cust", r"max\(struct"),
+        # `a` is `n`: the name of an item comes before a column of the query around it.
+        (
+            "SELECT n, row_number() OVER (ORDER BY a, ord, line) AS r FROM products p "
+            "JOIN LATERAL (SELECT n AS id, id AS a, n, ord, line FROM items WHERE product > p.id) l",
+            "arbitrary",
+        ),
     ],
 )
 def test_results_that_depend_on_an_arbitrary_order_are_refused(sql: str, message: str) -> None:

@@ -393,9 +393,12 @@ class _Reader:
                     columns = Place(number, f"column {len(places)}")
                     places.append(columns if origin is None else self._orderings.identity(origin))
                 continue
-            origin = scope.origin(item.path) if item.kind == "column" else None
+            # The name of an item before comes before a column of a query around this one.
+            named = {name.lower() for name, _ in outputs if name is not None}
+            own = Scope(None, scope.relations) if item.path and item.path[0].lower() in named else scope
+            origin = own.origin(item.path) if item.kind == "column" else None
             outputs.append((item.name, origin))
-            places.append(self._orderings.place(item.start, item.end, scope, (), number))
+            places.append(self._orderings.place(item.start, item.end, own, (), number))
         return outputs, places
 
     def _star(self, item: Item, scope: Scope) -> Iterator[Output]:
