@@ -30,6 +30,8 @@ TABLES = {
         ("SELECT DISTINCT city, price FROM orders JOIN users USING (user)", 2, (0, 1)),
         ("SELECT user FROM orders UNION SELECT user FROM users", 1, (0,)),
         ("SELECT user FROM orders UNION ALL SELECT user FROM users", 1, ()),
+        ("(SELECT user FROM orders) UNION SELECT user FROM users", 1, (0,)),
+        ("(SELECT user FROM orders) UNION ALL SELECT DISTINCT user FROM users", 1, ()),
         ("SELECT collect_set(price) AS p, user FROM orders GROUP BY user", 2, (1,)),
         ("SELECT price % 2 AS odd, array_agg(id) FROM orders GROUP BY 1", 2, (0,)),
         ("SELECT upper(user) AS u, array_agg(id) FROM orders GROUP BY u", 2, (0,)),

@@ -25,7 +25,7 @@ def unique_columns(text: QueryText, model: QueryModel | None, count: int) -> tup
     select = next((index for index in text.top(start, end) if text.is_word(index, "SELECT")), None)
     if select is None:
         return ()
-    operations = list(text.set_operations(select, end))
+    operations = list(text.set_operations(start, end))
     if operations:
         distinct = not any(text.is_word(each + 1, "ALL") for each in operations)
         return tuple(range(count)) if distinct else ()
