@@ -1,8 +1,9 @@
 """Random tables, and random queries over them that mean the same to Spark and to DuckDB.
 
-Blocks are nested up to three deep. They have joins of all kinds with and without further conditions, IN, NOT IN, EXISTS
-and scalar subqueries with equalities and inequalities, DISTINCT, set operations, groups, HAVING, windows, limits and
-WITH. Values are few, so that they meet: nulls, NaN, -0.0, decimals of two scales, dates.
+Blocks are nested up to three deep. They have joins of all kinds with and without further conditions, also in brackets
+and as a list, IN, NOT IN, EXISTS and scalar subqueries with equalities and inequalities, DISTINCT, set operations,
+groups, HAVING, windows, limits and WITH, also in subqueries; stars, hints, and other names for columns. Values are few,
+so that they meet: nulls, NaN, -0.0, decimals of two scales, dates.
 
 What would be decided by chance is left out: row numbers and limits are ordered by all columns that the block shows, and
 sums have exact results. Doubles are multiples of 1/8; a mean (of kind ``ratio``) is rounded once, and is never added.
@@ -96,12 +97,7 @@ class Grammar:
     def query(self) -> Query:
         """Return a query."""
         rng = self.rng
-        if rng.random() < 0.12:
-            named, columns = self._query(self.depth - 1)
-            self._named["w"] = columns
-            query, _ = self._query(self.depth - 1)
-            return With("w", named, query)
-        return self._query(self.depth)[0]
+        return self._with(self.depth - 1)[0] if rng.random() < 0.12 else self._query(self.depth)[0]
 
     # -- queries, with the columns of their answers --------------------------------------------------------------
 
@@ -215,16 +211,23 @@ class Grammar:
             joins.append(join)
             scope = scope + columns
         where = [self._condition(scope, depth) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
+        if depth > 1 and rng.random() < 0.05:
+            # Only at the end: to DuckDB, a comma binds less tightly than JOIN.
+            listed, columns = self._relation(depth)
+            joins.append(Join(",", listed))
+            where.append(self._equality(scope, columns))
+            scope = scope + columns
         where += [self._correlation(scope, outer) for _ in range(rng.choice((1, 1, 1, 2)) if outer else 0)]
         if outer and depth > 1 and rng.random() < 0.15:
             # A subquery in a subquery reaches over two levels.
             where.append(self._subquery([*scope, *outer], depth))
-        return Select((), relation, tuple(joins), tuple(where)), scope
+        hint = relation.alias if rng.random() < 0.03 else None
+        return Select((), relation, tuple(joins), tuple(where), hint=hint), scope
 
     def _relation(self, depth: int) -> tuple[Relation, list[Column]]:
         rng, alias = self.rng, self._alias()
         if depth > 1 and rng.random() < 0.2:
-            query, columns = self._query(depth - 1)
+            query, columns = self._query(depth - 1) if rng.random() < 0.9 else self._with(depth - 1)
             return Relation(query, alias), _qualified(alias, columns)
         if self._named and rng.random() < 0.6:
             return Relation("w", alias), _qualified(alias, self._named["w"])
@@ -236,21 +239,44 @@ class Grammar:
             columns = [Column(name, "int"), Column("w", "string")]
             return Relation(f"(VALUES {values})", alias, columns=f" ({name}, w)"), _qualified(alias, columns)
         name = rng.choice(list(self.tables))
-        columns = [Column(column, kind) for column, kind in self.tables[name].columns.items()]
-        return Relation(name, alias), _qualified(alias, columns)
+        columns = self._columns_of(name)
+        if rng.random() < 0.04:
+            columns = _columns([column.kind for column in columns])
+            return Relation(name, alias, columns=_in_brackets(columns)), _qualified(alias, columns)
+        relation, scope = Relation(name, alias), _qualified(alias, columns)
+        if depth > 1 and rng.random() < 0.06:
+            join, columns = self._join(scope, depth - 1, first=True)
+            return replace(relation, joins=(join,)), scope + columns
+        if rng.random() < 0.05:
+            scope = [replace(column, text=column.text.upper()) for column in scope]
+        return relation, scope
+
+    def _with(self, depth: int) -> tuple[Query, list[Column]]:
+        """Return a query with a named one, whose name can be that of one around it."""
+        around = dict(self._named)
+        named, self._named["w"] = self._query(depth)
+        query, columns = self._query(depth)
+        self._named = around
+        return With("w", named, query), columns
+
+    def _columns_of(self, table: str) -> list[Column]:
+        return [Column(column, kind) for column, kind in self.tables[table].columns.items()]
 
     def _star(self, alias: str) -> tuple[Relation, list[Column]]:
         """Return all columns of one or two tables, under new names or with those of columns that are joined."""
         rng, left = self.rng, self._alias()
         name = rng.choice(list(self.tables))
-        columns = [Column(column, kind) for column, kind in self.tables[name].columns.items()]
+        columns = self._columns_of(name)
         block = Select((Item(Expression("*")),), Relation(name, left))
-        if rng.random() < 0.7:
+        if rng.random() < 0.3:
+            join, _ = self._join(_qualified(left, columns), 1, first=False)
+            block = replace(block, items=(Item(Expression(f"{left}.*")),), joins=(join,))
+        elif rng.random() < 0.6:
             other, right = rng.choice(list(self.tables)), self._alias()
             kind = rng.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "NATURAL JOIN", "NATURAL LEFT JOIN"))
             using = None if kind.startswith("NATURAL") else rng.choice(("id", "l1"))
             join = Join(kind, Relation(other, right), using=using)
-            others = [Column(column, kind) for column, kind in self.tables[other].columns.items()]
+            others = self._columns_of(other)
             names = {column.text for column in others}
             merged = [column for column in columns if column.text == using or (using is None and column.text in names)]
             both = {column.text for column in merged}
@@ -259,9 +285,8 @@ class Grammar:
             if merged == columns[: len(merged)] and all(column in others for column in merged):
                 block = replace(block, joins=(join,))
                 columns = merged + [column for column in (*columns, *others) if column.text not in both]
-        columns = [Column(f"c{number}", column.kind) for number, column in enumerate(columns)]
-        renamed = f" ({', '.join(column.text for column in columns)})"
-        return Relation(block, alias, columns=renamed), _qualified(alias, columns)
+        columns = _columns([column.kind for column in columns])
+        return Relation(block, alias, columns=_in_brackets(columns)), _qualified(alias, columns)
 
     def _join(self, scope: Sequence[Column], depth: int, *, first: bool) -> tuple[Join, list[Column]]:
         rng = self.rng
@@ -272,7 +297,7 @@ class Grammar:
         if rng.random() < 0.04:
             return Join("CROSS JOIN", relation), columns
         if first and rng.random() < 0.2 and relation.source in self.tables and kind not in ("SEMI JOIN", "ANTI JOIN"):
-            shared = [name for name in ("id", "l1") if any(each.text.endswith(f".{name}") for each in scope)]
+            shared = [name for name in ("id", "l1") if all(_has(side, name) for side in (scope, columns))]
             if shared:
                 return Join(kind, relation, using=rng.choice(shared)), columns
         on = [self._equality(scope, columns)]
@@ -474,3 +499,11 @@ def _columns(kinds: Sequence[Kind]) -> list[Column]:
 
 def _qualified(alias: str, columns: Sequence[Column]) -> list[Column]:
     return [Column(f"{alias}.{column.text}", column.kind) for column in columns]
+
+
+def _has(columns: Sequence[Column], name: str) -> bool:
+    return any(each.text.endswith(f".{name}") for each in columns)
+
+
+def _in_brackets(columns: Sequence[Column]) -> str:
+    return f" ({', '.join(column.text for column in columns)})"

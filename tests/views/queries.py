@@ -35,16 +35,22 @@ class Item:
 
 @dataclass(frozen=True)
 class Relation:
-    """A table, a query of WITH, or a subquery in FROM, perhaps with names of its columns in brackets."""
+    """A table, a query of WITH, or a subquery in FROM, perhaps with names of its columns in brackets.
+
+    Attributes:
+        joins: joins with it that are in brackets.
+    """
 
     source: str | Query
     alias: str
     lateral: bool = False
     columns: str = ""
+    joins: tuple[Join, ...] = ()
 
     def __str__(self) -> str:
         source = self.source if isinstance(self.source, str) else f"({self.source})"
-        return f"{'LATERAL ' if self.lateral else ''}{source} {self.alias}{self.columns}"
+        relation = f"{'LATERAL ' if self.lateral else ''}{source} {self.alias}{self.columns}"
+        return f"({' '.join(map(str, (relation, *self.joins)))})" if self.joins else relation
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,7 @@ class Select:
     Attributes:
         grouping: ``ROLLUP``, ``CUBE`` or ``GROUPING SETS``; plain groups without it.
         order: the texts of ORDER BY, only with a limit.
+        hint: the name of a relation to broadcast. DuckDB takes the hint for a comment.
     """
 
     items: tuple[Item, ...]
@@ -80,11 +87,14 @@ class Select:
     grouping: str | None = None
     order: tuple[str, ...] = ()
     limit: int | None = None
+    hint: str | None = None
 
     def __str__(self) -> str:
+        hint = f"/*+ BROADCAST({self.hint}) */ " if self.hint else ""
+        distinct = "DISTINCT " if self.distinct else ""
         group = ", ".join(map(str, self.group))
         parts = [
-            f"SELECT {'DISTINCT ' if self.distinct else ''}{', '.join(map(str, self.items))} FROM {self.relation}",
+            f"SELECT {hint}{distinct}{', '.join(map(str, self.items))} FROM {self.relation}",
             *map(str, self.joins),
             f"WHERE {_all(self.where)}" if self.where else "",
             f"GROUP BY {self._grouped(group)}" if self.group else "",
