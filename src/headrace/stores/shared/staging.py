@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import count, groupby
+from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ class HeldRows:
     def __init__(self) -> None:
         self._tables: dict[int, pa.Table] = {}
         # A receipt is never that of other rows, also after `clear`.
-        self._numbers = count()
+        self._next = 0
 
     def hold(self, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
         """Stage rows, and return their receipts: one for all rows with the same columns, as they follow each other."""
@@ -35,7 +35,8 @@ class HeldRows:
         return [self._add(pa.Table.from_batches(list(same))) for _, same in groupby(parts, attrgetter("schema"))]
 
     def _add(self, rows: pa.Table) -> Staged:
-        receipt = Staged(next(self._numbers), rows.num_rows)
+        receipt = Staged(self._next, rows.num_rows)
+        self._next += 1
         self._tables[receipt.id] = rows
         return receipt
 
