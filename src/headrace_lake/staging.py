@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from headrace.errors import StoreError
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Staged, Write
@@ -26,6 +27,7 @@ from headrace_lake.folding import TableWrite
 from headrace_lake.places import Place, remove_tree
 
 _FILE_BYTES = 128 << 20
+_ATTEMPTS = 5
 WHOLE_ROWS = (RowChange.PUT, RowChange.REPLACE_ALL)
 
 
@@ -77,20 +79,30 @@ class Staging:
         try:
             for part in rebatched(rows, _FILE_BYTES, by_bytes=True):
                 receipt = Staged(uuid.uuid4().int >> 66 | 1, part.num_rows)
-                path = self.path(batch, receipt)
-                (self._own / str(batch)).mkdir(parents=True, exist_ok=True)
-                if table is None:
-                    data_files.write(path, part)
-                else:
-                    key = table.schema.primary_key
-                    distinct = part.take(pa.array(last_rows(part, key))) if key else part
-                    data_files.write_sorted(path, distinct, table.schema, table.id, fields=table.fields)
+                self._write(batch, receipt, part, table)
                 staged.append(receipt)
         except BaseException:
             self.discard(batch, staged)
             raise
         failpoints.reach("rows-staged")
         return staged
+
+    def _write(self, batch: int, receipt: Staged, part: pa.Table, table: Columns | None) -> None:
+        path = self.path(batch, receipt)
+        for attempt in range(_ATTEMPTS):
+            (self._own / str(batch)).mkdir(parents=True, exist_ok=True)
+            try:
+                if table is None:
+                    data_files.write(path, part)
+                else:
+                    key = table.schema.primary_key
+                    distinct = part.take(pa.array(last_rows(part, key))) if key else part
+                    data_files.write_sorted(path, distinct, table.schema, table.id, fields=table.fields)
+                return
+            except StoreError as error:
+                # Another driver of the job has published the batch, and removes the directory of its rows.
+                if not isinstance(error.__cause__, FileNotFoundError) or attempt + 1 == _ATTEMPTS:
+                    raise
 
     def check(self, batch: int, receipts: Iterable[Staged]) -> None:
         """Raise `PublicationError` unless the receipts are staged rows of the batch."""

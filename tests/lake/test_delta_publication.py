@@ -18,6 +18,7 @@ from headrace.model.tables.changes import RowChange
 from headrace.ports import Claim, Store, Write
 from headrace.testing.effort import THOROUGH
 from headrace.testing.processes import CONTEXT
+from headrace_lake import data_files
 from headrace_lake.delta.publisher import DeltaPublisher
 from tests.lake.jobs import STATE, create, publish, run, write
 from tests.lake.lakes import Interference, foreign, opened, orphans, rows_of
@@ -200,6 +201,23 @@ def test_what_cannot_be_written_is_found_before_the_batch_is_decided(store: Stor
     assert rows_of(tmp_path) == []
     store.publisher("job", "sink").discard(0)
     assert not list((tmp_path / "_headrace" / "staged").rglob("*.parquet"))
+
+
+def test_rows_are_staged_while_another_driver_removes_those_of_the_batch(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(store, 0, several=False)
+    write_file, published = data_files.write, list[bool]()
+
+    def written(path: Path, rows: pa.Table) -> None:
+        if not published:
+            published.append(publish(store, 0, several=False))
+        write_file(path, rows)
+
+    monkeypatch.setattr(data_files, "write", written)
+    rows = pa.RecordBatch.from_pylist([{"id": 0}])
+    assert [each.rows for each in store.publisher("job", "sink").stage(0, [rows])] == [1]
+    assert published == [False]
 
 
 def test_discarded_rows_cannot_be_published(store: Store) -> None:
