@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.sql_text.query_text import QueryText
+from headrace.sql_text.query_text import SET_OPERATIONS, QueryText
 
-_SET_OPERATIONS = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
 _OF_ALL_COLUMNS = ("NATURAL", "PIVOT", "UNPIVOT", "TABLE", "TRANSFORM")
 
 
@@ -29,4 +28,4 @@ def _begins_query(tokens: QueryText, index: int) -> bool:
     """Return whether a query can begin at a word FROM: it has all columns without a star."""
     before = index - 1 - tokens.is_word(index - 1, "ALL", "DISTINCT")
     brackets = any(tokens.is_symbol(index - 1, each) for each in "()")
-    return index == 0 or brackets or tokens.is_word(before, *_SET_OPERATIONS)
+    return index == 0 or brackets or tokens.is_word(before, *SET_OPERATIONS)

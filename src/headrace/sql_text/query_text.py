@@ -19,7 +19,8 @@ from headrace.sql_text.token_text import TokenText
 
 Range: TypeAlias = tuple[int, int]
 
-_SET_OPERATIONS = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
+SET_OPERATIONS = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
+"""The words with which set operations begin."""
 _CLAUSES_WITH_BY = ("GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE")
 _JOIN_WORDS = ("INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "SEMI", "ANTI", "NATURAL", "LATERAL", "ASOF", "JOIN")
 _AFTER_RELATION = (
@@ -179,7 +180,7 @@ class QueryText(TokenText):
 
     def _is_set_operation(self, index: int, end: int) -> bool:
         # EXCEPT is also a part of SELECT * EXCEPT (a).
-        if not self.is_word(index, *_SET_OPERATIONS) or index + 1 >= end:
+        if not self.is_word(index, *SET_OPERATIONS) or index + 1 >= end:
             return False
         if self.is_symbol(index + 1, "("):
             return self.is_word(index + 2, *QUERY_STARTS) or self.is_symbol(index + 2, "(")

@@ -28,7 +28,7 @@ from headrace.derived.gathering.scopes import Columns, UnclearStructure, read_mo
 from headrace.derived.used_names import used_names
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import Token, TokenKind
-from headrace.sql_text.query_text import QueryText, Range
+from headrace.sql_text.query_text import SET_OPERATIONS, QueryText, Range
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -50,7 +50,6 @@ _NO_CALLS = (
     "SELECT", "DISTINCT", "ALL", "UNION", "INTERSECT", "EXCEPT", "OVER", "BY", "LATERAL", "BETWEEN", "CASE", "LIKE",
     "FILTER", "VALUES", "ROLLUP", "CUBE", "SETS",
 )  # fmt: skip
-_SET_OPERATIONS = ("DISTINCT", "UNION", "INTERSECT", "EXCEPT", "MINUS")
 _NOT_IN_FROM = {
     "TABLESAMPLE": "write a condition on a hash of the key: WHERE pmod(hash(id), 10) = 0",
     "WATERMARK": "leave it out: a followed table needs no watermark",
@@ -153,7 +152,9 @@ def named_elsewhere(tokens: QueryText) -> Iterator[str]:
         word = index - 1
         if index in read or not tokens.is_word(word, "FROM", "JOIN", "TABLE"):
             continue
-        before = word == 0 or tokens.is_symbol(word - 1, "(") or tokens.is_word(word - 1, "ALL", *_SET_OPERATIONS)
+        before = (
+            word == 0 or tokens.is_symbol(word - 1, "(") or tokens.is_word(word - 1, "ALL", "DISTINCT", *SET_OPERATIONS)
+        )
         if tokens.is_word(word, "FROM") and not before:
             # EXTRACT(DAY FROM day)
             continue

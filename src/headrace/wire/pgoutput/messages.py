@@ -156,8 +156,9 @@ class Images:
 class Decoded(NamedTuple):
     """The changes in a batch of messages.
 
-    Images of a relation are in order. Another description of a relation begins further `Images`. ``leaves`` has each
-    partition with rows at its first row in a read, and again after changes of its definition.
+    Images of a relation are in order. Another description of a relation begins further `Images`. ``leaves`` has a
+    partition where the server describes it: before its first row in a read, and again after changes of its definition.
+    A description before the first wanted transaction is not among them.
     """
 
     images: list[Images]

@@ -126,7 +126,7 @@ def apply(
     columns = [table.column(name) for name in rows.column_names]
     if change is RowChange.DELETE:
         checks = [undeleted(table, is_staged(columns))]
-        source, few = _source(bulk, table, rows, alone=not guarded)
+        source, few = _source(bulk, table, rows, may_be_given=not guarded)
         statement = deletion(table, columns, source)
         _write(bulk, table, [statement], checks, path, rows=rows.num_rows, few=few, deferred=deferred)
         return
@@ -136,8 +136,8 @@ def apply(
     for number, part in enumerate(_rounds(given, key, merge=change is RowChange.UPDATE and not keep_nulls)):
         if number:
             set_path(bulk, CATALOG_PATH)
-        alone = not (guarded or replaces or any(each.always_identity for each in columns)) and gone is None
-        source, few = _source(bulk, table, part.select(rows.column_names), alone=alone)
+        may_be_given = not (guarded or replaces or any(each.always_identity for each in columns)) and gone is None
+        source, few = _source(bulk, table, part.select(rows.column_names), may_be_given=may_be_given)
         removed, names = None, [STAGE]
         if gone is not None or (replaces and change is RowChange.PUT):
             keys = [] if gone is None else [gone.select(table.primary_key)]
@@ -160,14 +160,16 @@ def apply(
         _write(bulk, table, statements, checks, path, names, rows=count, few=few, deferred=deferred)
 
 
-def _source(bulk: Bulk, table: TableLayout, rows: pa.Table, *, alone: bool) -> tuple[sql.Composable, Given | None]:
+def _source(
+    bulk: Bulk, table: TableLayout, rows: pa.Table, *, may_be_given: bool
+) -> tuple[sql.Composable, Given | None]:
     """Return rows in a FROM clause, and, if they are parameters, these; otherwise stage them.
 
     Args:
-        alone: whether the rows are all that their statements need, and no other query needs them.
+        may_be_given: whether the statements can have parameters, and no other query needs the rows.
     """
     # A statement in WITH, which counts its rows, does not run by rules.
-    few = Given.of(rows) if alone and not table.rules else None
+    few = Given.of(rows) if may_be_given and not table.rules else None
     if few is None:
         stage(bulk, rows)
     return STAGED if few is None else few.source, few
