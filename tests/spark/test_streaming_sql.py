@@ -105,6 +105,12 @@ def test_run_each_runs_a_statement_after_the_result_before_it(
         next(results)
 
 
+def test_an_error_of_spark_is_located_behind_characters_at_which_python_cuts_lines(session: StreamingSql) -> None:
+    with pytest.raises(SqlError) as caught:
+        session.run("SELECT 1, -- a\u2028b\x85c\n  2 3 4")
+    assert (caught.value.line, caught.value.column) == (2, 5)
+
+
 def test_tunnels_are_created_shown_and_dropped(session: StreamingSql, store: Store, tmp_path: Path) -> None:
     session.run(define_orders(tmp_path, "x").split("// Create a view")[0])
     (created,) = session.run("CREATE TUNNEL stats ON order_source USING Stream OPTIONS (start='earliest')")

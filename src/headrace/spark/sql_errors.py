@@ -182,5 +182,6 @@ def _offset(error: PySparkException, sent: str) -> int | None:
     position = _POSITION.search(str(error))
     if position is None:
         return None
-    lines = sent.splitlines(keepends=True)[: int(position[1]) - 1]
-    return sum(map(len, lines)) + int(position[2])
+    # Spark's lines end with a line feed only.
+    before = sent.split("\n")[: int(position[1]) - 1]
+    return sum(len(line) + 1 for line in before) + int(position[2])
