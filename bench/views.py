@@ -261,8 +261,8 @@ def _jobs(spark: SparkSession) -> int:
 
 
 def _last(query: StreamingQuery) -> int:
-    progress = query.lastProgress
-    return -1 if progress is None else int(progress["batchId"])
+    """Return the number of the last batch. Reports between batches have that of the next one, and no rows."""
+    return max((int(each["batchId"]) for each in query.recentProgress if each["numInputRows"]), default=-1)
 
 
 def _seconds_after(query: StreamingQuery, batch: int) -> float:
