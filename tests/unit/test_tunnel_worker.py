@@ -434,6 +434,31 @@ def test_a_worker_that_was_cut_off_delivers_nothing_of_channels_that_others_have
         assert ids([coming.result(DEADLINE)]) == [99]
 
 
+def test_a_channel_is_read_again_for_the_batch_in_hand_and_not_for_an_older_one(tunnel: Tunnel) -> None:
+    with TunnelWorker(
+        tunnel,
+        "resuming",
+        batch_rows=10,
+        checkpoint_interval=5.0,
+        heartbeat_interval=0.05,
+        timeout=10.0,
+        idle="wait",
+        fail_on_data_loss=True,
+        resume=lambda _, saved: saved.position,
+    ) as worker:
+        before, found = worker.take(), list[int]()
+        assert before is not None
+        worker.read_again(before)
+        for _ in range(3):
+            batch = worker.take()
+            assert batch is not None
+            # Another thread has had the batch before since then.
+            worker.read_again(before)
+            batch.done()
+            found += ids([batch])
+    assert found == list(range(30))
+
+
 def test_a_query_takes_the_tunnel_from_workers_and_workers_from_a_query(tunnel: Tunnel) -> None:
     query = TunnelFeed(tunnel)
     batch = query.latest(INITIAL_BATCH)

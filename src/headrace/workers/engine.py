@@ -173,12 +173,16 @@ class Engine:
                 # Another consumer can have the next page.
                 self._changed.notify_all()
 
-    def read_again(self, channel: str) -> None:
-        """Forget a channel. The next heartbeat shows whether this worker still has it, and from where it is read."""
+    def read_again(self, delivery: Delivery) -> None:
+        """Forget the channel of a page. The next heartbeat shows whether this worker has it, and from where it is read.
+
+        A channel that this worker has lost and got again meanwhile stays: another consumer can have its page.
+        """
         with self._changed:
-            self._leased.pop(channel, None)
-            self._joined = False
-            self._ask_keeper()
+            if self._is_current(delivery.channel):
+                del self._leased[delivery.channel.id]
+                self._joined = False
+                self._ask_keeper()
 
     def stop(self) -> None:
         """Make `take` return None from now on."""

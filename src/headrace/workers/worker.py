@@ -15,7 +15,7 @@ from headrace.model.tables.change_columns import ChangeShape
 from headrace.model.tables.changes import Changes
 from headrace.model.tables.schema import KeylessSchema, TableSchema, columns_of
 from headrace.model.tunnels.values import Position
-from headrace.workers.engine import Engine, Pace, Resume
+from headrace.workers.engine import Delivery, Engine, Pace, Resume
 from headrace.workers.interfaces import ConsumedTunnel
 
 IDLE = ("wait", "stop")
@@ -48,6 +48,7 @@ class ChangeBatch:
         primary_key: tuple[str, ...],
         done: Callable[[], None],
         start: Position | None = None,
+        delivery: Delivery | None = None,
     ) -> None:
         self.channel = channel
         self.changes = changes
@@ -55,6 +56,7 @@ class ChangeBatch:
         self.start = start
         self._primary_key = primary_key
         self._done = done
+        self._delivery = delivery
 
     def __len__(self) -> int:
         return self.changes.num_rows
@@ -176,11 +178,16 @@ class TunnelWorker:
         page = delivery.page
         done = partial(self._engine.done, delivery)
         changes = page.changes.with_single_deletes()
-        return ChangeBatch(delivery.channel.id, changes, page.next, self._primary_key or (), done, delivery.start)
+        channel, key = delivery.channel.id, self._primary_key or ()
+        return ChangeBatch(channel, changes, page.next, key, done, delivery.start, delivery)
 
-    def read_again(self, channel: str) -> None:
-        """Read a channel again from the position that ``resume`` has for it, if this worker still has it."""
-        self._engine.read_again(channel)
+    def read_again(self, batch: ChangeBatch) -> None:
+        """Read the channel of a batch again from the position that ``resume`` has for it.
+
+        Has no effect if this worker has lost the channel since it has taken the batch.
+        """
+        if batch._delivery is not None:
+            self._engine.read_again(batch._delivery)
 
     def stop(self) -> None:
         """Acknowledge the current batch and end the iteration. Signal handlers can call this method."""

@@ -227,7 +227,7 @@ class MirrorWorker:
         while True:
             try:
                 if not copy.publish(batch):
-                    worker.read_again(batch.channel)
+                    worker.read_again(batch)
                     return False
             except HeadraceError as error:
                 # A lost connection is a StoreError. The marker shows whether the batch was published.
