@@ -15,7 +15,7 @@ from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import DataLossError, StoreBusyError, UnsupportedError
 from headrace.model.tables.changes import ChangeOp
 from headrace.model.tunnels.records import INITIAL_BATCH
-from headrace.model.tunnels.values import ChannelState
+from headrace.model.tunnels.values import ChannelState, Position, Start, StartKind
 from headrace.ports import Store, Tunnel
 from headrace.stores.postgres.tunnels import (
     catalog,
@@ -29,7 +29,7 @@ from headrace.stores.postgres.tunnels.log import ChangeLog
 from headrace.stores.postgres.tunnels.positions import lsn_of, parse_lsn
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
-from headrace.testing.reading import Change, drain, replay, state_of, unpack
+from headrace.testing.reading import Change, drain, read_from, replay, state_of, unpack
 from headrace.wire.pgoutput.messages import Transaction, WrittenLeaf
 from headrace.wire.pgoutput.relations import Relation
 from tests.conformance import serving
@@ -313,6 +313,50 @@ def test_a_partition_that_has_left_with_rows_before_a_look_is_an_error_until_it_
         drain(tunnel)
 
 
+_BEHIND: dict[str, tuple[list[str], list[int] | None]] = {
+    "nothing": (["DROP TABLE p30", "INSERT INTO p VALUES (2, 2)"], [2]),
+    "the end of the partition": (["INSERT INTO p VALUES (2, 2)", "ALTER TABLE p DETACH PARTITION p30"], [2]),
+    "rows of the partition": (["INSERT INTO p VALUES (33, 1)", "DROP TABLE p30"], None),
+    "another place": (
+        [
+            "CREATE TABLE q (LIKE p INCLUDING ALL) PARTITION BY RANGE (id)",
+            "ALTER TABLE p DETACH PARTITION p30; ALTER TABLE q ATTACH PARTITION p30 DEFAULT",
+        ],
+        [],
+    ),
+    "a column of another type": (["ALTER TABLE p ALTER n TYPE text", "INSERT INTO p VALUES (34, 'x')"], [34]),
+}
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("case", _BEHIND)
+def test_a_reader_that_begins_behind_rows_of_a_partition_needs_only_the_later_ones(
+    store: Store, server: Server, case: str, at_end: bool
+) -> None:
+    statements, expected = _BEHIND[case]
+    tunnel = store.create_tunnel("p", "changes", "Stream")
+    if case.startswith("a column"):
+        server.execute("INSERT INTO p VALUES (2, 1)")
+    else:
+        for statement in _WRITTEN:
+            server.execute(statement)
+    ((now, end),) = server.execute("SELECT clock_timestamp(), pg_current_wal_flush_lsn()::text").fetchall()
+    for statement in [_NEW] * case.startswith("a column") + statements:
+        server.execute(statement)
+    start = Position(end) if at_end else tunnel.start_positions(Start(StartKind.TIMESTAMP, now))["stream"]
+    for _ in range(2):
+        if expected is None:
+            with pytest.raises(DataLossError, match="p30 was detached or dropped"):
+                read_from(tunnel, "stream", start)
+        else:
+            found, _ = read_from(tunnel, "stream", start)
+            assert [change.key for change in found] == [(key,) for key in expected]
+    # The tunnel has them for readers that begin before.
+    with pytest.raises(DataLossError, match=r"p30 was detached or dropped|column 'n' had type integer"):
+        drain(tunnel)
+    assert not server.execute("SELECT FROM pg_replication_slots WHERE temporary").fetchall()
+
+
 def test_a_position_within_a_transaction_of_a_partition_that_no_look_has_seen_is_saved(
     store: Store, server: Server
 ) -> None:
@@ -451,8 +495,8 @@ def test_a_partition_of_a_transaction_that_is_not_visible_yet_is_waited_for(
         written = WrittenLeaf(root, Relation(oid, "public", "p30", "d", ()), Transaction(1 << 62, 0, int(xid)))
         monkeypatch.setattr(seen_definitions, "_VISIBLE_SECONDS", 0.0)
         with pytest.raises(StoreBusyError, match="a transaction that the server does not show"):
-            seen.check_leaves([written])
-    seen.check_leaves([written])
+            seen.check_leaves([written], 0)
+    seen.check_leaves([written], 0)
     assert tunnel.describe().warnings == ()
 
 

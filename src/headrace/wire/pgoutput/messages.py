@@ -158,7 +158,7 @@ class Decoded(NamedTuple):
 
     Images of a relation are in order. Another description of a relation begins further `Images`. ``leaves`` has a
     partition where the server describes it: before its first row in a read, and again after changes of its definition.
-    A description before the first wanted transaction is not among them.
+    So it can have wanted rows behind a description before the first wanted transaction.
     """
 
     images: list[Images]
@@ -315,11 +315,10 @@ class Decoder:
         if not found:
             return []
         transactions = zip(*batch.transactions_of(np.array([index for *_, index in found])), strict=True)
-        leaves = [
+        return [
             WrittenLeaf(root, leaf, Transaction(*map(int, transaction)))
             for (root, leaf, _), transaction in zip(found, transactions, strict=True)
         ]
-        return [each for each in leaves if each.transaction.lsn >= self._first]
 
     def _truncations(self, batch: _Batch, described: dict[int, list[tuple[int, Relation]]]) -> Iterator[Truncation]:
         indexes = batch.wanted(np.flatnonzero(batch.kinds == _TRUNCATE))

@@ -117,7 +117,7 @@ class Followed(Protocol):
             DataLossError: rows have changed without changes in the log.
         """
 
-    def check_leaves(self, leaves: Sequence[WrittenLeaf]) -> None:
+    def check_leaves(self, leaves: Sequence[WrittenLeaf], start: int) -> None:
         """Check that partitions with rows in the log have not left their tables unseen; see `SeenDefinitions`."""
 
     def accept(self) -> bool:
@@ -391,8 +391,8 @@ class OneTable:
         self._check_name()
         self._definitions.check()
 
-    def check_leaves(self, leaves: Sequence[WrittenLeaf]) -> None:
-        self._definitions.check_leaves(leaves)
+    def check_leaves(self, leaves: Sequence[WrittenLeaf], start: int) -> None:
+        self._definitions.check_leaves(leaves, start)
 
     def accept(self) -> bool:
         return self._definitions.accept()

@@ -120,8 +120,8 @@ class ManyTables:
     def check(self) -> None:
         self._definitions.check()
 
-    def check_leaves(self, leaves: Sequence[WrittenLeaf]) -> None:
-        self._definitions.check_leaves(leaves)
+    def check_leaves(self, leaves: Sequence[WrittenLeaf], start: int) -> None:
+        self._definitions.check_leaves(leaves, start)
 
     def accept(self) -> bool:
         return self._definitions.accept()

@@ -229,7 +229,7 @@ class ChangeLog:
         limit = state.flushed if bound is None else min(state.flushed, bound)
         while True:
             window = self._window_at(start, limit, state, snapshots, None if total is None else skip + total)
-            self._followed.check_leaves(window.leaves)
+            self._followed.check_leaves(window.leaves, start)
             first, last = window.rows_before(start) + skip, window.count
             if until is not None:
                 last = min(last, window.rows_before(lsn_of(until)) + until.skip)
@@ -260,16 +260,26 @@ class ChangeLog:
         return lsn_position(start, skip)
 
     def at_time(self, position: Position, time: int) -> Position:
-        """Return the position of the first change at or after a time in µs, from a position on."""
-        while True:
-            rows = self.rows(position)
-            times = rows.changes.timestamps.cast("int64").to_numpy()
-            later = np.flatnonzero(times >= time)
-            if len(later):
-                return rows.window.position(rows.first + int(later[0]))
-            position = lsn_position(rows.window.end)
-            if rows.window.end >= rows.end:
-                return position
+        """Return the position of the first transaction at or after a time in µs, from a position on.
+
+        Changes before it are not delivered, so they need not be readable.
+        """
+        state, start = self._state(position), lsn_of(position)
+        self._check_position(start, state)
+        with self._decoding:
+            while start < state.flushed:
+                read, size = self._read_at(start, state.flushed, state, None)
+                # Without a read whose decoding fails halfway.
+                self._cache = self._cache._replace(read=None, size=size)
+                decoded, end = read.decode(start, min(start + WINDOW_BYTES, read.end))
+                self._cache = self._cache._replace(read=read if read.has(read.next) else None)
+                later = [int(each.lsns[each.times >= time][0]) for each in decoded.images if each.times.max() >= time]
+                later += [each.transaction.lsn for each in decoded.truncations if each.transaction.time >= time]
+                if later:
+                    first = min(later)
+                    return position if first == lsn_of(position) else lsn_position(first)
+                start = end
+        return lsn_position(start)
 
     def backlog(self, position: Position, until: Position | None, reach: int) -> Backlog:
         """Return the backlog at a position, from the first ``reach`` bytes of the log with rows."""
@@ -440,7 +450,7 @@ class ChangeLog:
         decoded, end = read.decode(start, min(start + WINDOW_BYTES, read.end))
         decoded, waits_at = in_stream(decoded, self._followed.members)
         snapshots_of = snapshots if start < state.base_end else None
-        leaves = _in_stream_only(decoded.leaves, waits_at, snapshots_of) if snapshots.complete else []
+        leaves = _in_stream_only(decoded.leaves, waits_at, snapshots, state.base_end) if snapshots.complete else []
         pieces = self._followed.pieces(decoded.images)
         truncations, stops = self._truncations(decoded.truncations, snapshots_of)
         stops += [self._unreadable(each.images, each.problem) for each in pieces if each.problem is not None]
@@ -489,18 +499,19 @@ class ChangeLog:
 
 
 def _in_stream_only(
-    leaves: Sequence[WrittenLeaf], waits_at: int | None, snapshots: Snapshots | None
+    leaves: Sequence[WrittenLeaf], waits_at: int | None, snapshots: Snapshots, base_end: int
 ) -> list[WrittenLeaf]:
     """Return the partitions whose rows are in the stream now, and of no transaction that all of base data sees.
 
     Args:
         waits_at: the LSN at which the stream waits for base data; None if it does not.
+        base_end: base data sees no transaction that is committed from this LSN on.
     """
     return [
         each
         for each in leaves
         if (waits_at is None or each.transaction.lsn < waits_at)
-        and not (snapshots is not None and snapshots.see_transaction(each.root, each.transaction.xid))
+        and not (each.transaction.lsn < base_end and snapshots.see_transaction(each.root, each.transaction.xid))
     ]
 
 

@@ -9,6 +9,7 @@ partitions.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection
 from typing import LiteralString, NamedTuple
 
@@ -17,7 +18,9 @@ from psycopg import sql
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.tunnels import slot_reads
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
+from headrace.stores.postgres.tunnels.positions import lsn_text
 from headrace.stores.postgres.tunnels.slot_reads import AWAITED
+from headrace.wire.pgoutput.messages import WrittenLeaf
 
 # The transactions that add tables to the publication of the tunnel add them to this one, too. The rows of a publication
 # that was changed or replaced are of other transactions.
@@ -66,6 +69,21 @@ WHERE EXISTS (
     WHERE m.kind = 'T' AND substring(m.data FROM byte FOR 4) = oidsend(%(root)s::oid)
         AND m.place > written.place AND m.xid <> written.xid
 )
+"""
+
+_TREES: LiteralString = """
+SELECT root::bigint, relid::oid::bigint FROM unnest(%s::oid[]) root CROSS JOIN LATERAL pg_partition_tree(root)
+"""
+_COPY_SLOT: LiteralString = "SELECT pg_copy_logical_replication_slot(%(slot)s, %(copy)s, true)"
+_ADVANCE: LiteralString = """
+SELECT pg_replication_slot_advance(slot_name, %(start)s::pg_lsn) FROM pg_replication_slots
+WHERE slot_name = %(copy)s AND confirmed_flush_lsn < %(start)s::pg_lsn
+"""
+_DESCRIBED: LiteralString = """
+SELECT DISTINCT leaf::bigint FROM pg_logical_slot_peek_binary_changes(%(copy)s, NULL, NULL,
+    'proto_version', '1', 'publication_names', quote_ident(%(publication)s)) m
+JOIN unnest(%(leaves)s::oid[]) leaf ON oidsend(leaf) = substring(m.data FROM 2 FOR 4)
+WHERE get_byte(m.data, 0) = ascii('R')
 """
 
 
@@ -139,6 +157,40 @@ def emptied(database: TunnelDatabase, tunnel: str, root: int, leaves: Collection
         raise slot_reads.waits(name, awaited)
     given = {"slot": slot, "publication": publication, "root": root, "leaves": list(leaves)}
     return {int(leaf) for (leaf,) in database.query(_EMPTIED, given)}
+
+
+def left_without_rows(
+    database: TunnelDatabase, tunnel: str, leaves: Collection[WrittenLeaf], start: int
+) -> set[WrittenLeaf]:
+    """Return those of some partitions that are none now, and of which the log has no rows from an LSN on.
+
+    The server describes a partition once in a read of a slot. So a copy of the slot is read, which begins there.
+
+    Raises:
+        StoreBusyError: the slot cannot be read now.
+    """
+
+    def read(statements: PostgresStatements) -> set[WrittenLeaf]:
+        rows = statements.execute(_TREES, (sorted({each.root for each in leaves}),))
+        there = {(int(root), int(leaf)) for root, leaf in rows}
+        left = {each for each in leaves if (each.root, each.leaf.oid) not in there}
+        found = statements.first(_MAIN_PUBLICATION, (tunnel,)) if left else None
+        if found is None:
+            return set()
+        name, slot, publication, awaited = found
+        if awaited:
+            raise slot_reads.waits(name, awaited)
+        oids = sorted({each.leaf.oid for each in left})
+        copy = f"headrace_{uuid.uuid4().hex}"
+        given = {"slot": slot, "copy": copy, "start": lsn_text(start), "publication": publication, "leaves": oids}
+        # A temporary slot ends with its session, and with an error.
+        statements.execute(_COPY_SLOT, given)
+        statements.execute(_ADVANCE, given)
+        described = {int(leaf) for (leaf,) in statements.execute(_DESCRIBED, given)}
+        statements.execute("SELECT pg_drop_replication_slot(%(copy)s)", given)
+        return {each for each in left if each.leaf.oid not in described}
+
+    return database.run(read)
 
 
 def _truncations(

@@ -120,6 +120,8 @@ class SeenDefinitions:
         self._as_columns = as_columns
         self._part = part or (lambda whole: whole)
         self._seen = _Seen({}, {}, [], Inspected([], []))
+        # Partitions that have left → the LSN from which on the log has no rows of them.
+        self._unwritten = dict[WrittenLeaf, int]()
 
     @property
     def states(self) -> Collection[TableState]:
@@ -330,19 +332,32 @@ class SeenDefinitions:
         """Return whether the definition of a table has all of some partitions."""
         return not leaves or {str(each) for each in leaves} <= self.history(relation).now.leaves.keys()
 
-    def check_leaves(self, leaves: Sequence[WrittenLeaf]) -> None:
+    def check_leaves(self, leaves: Sequence[WrittenLeaf], start: int) -> None:
         """Check that no look has missed a partition with rows in the log: the log does not say that it has left.
 
         A partition that a look has seen is compared with the partitions of the next one.
+
+        Args:
+            start: the LSN from which the log is read; a reader can begin behind the description of a partition.
 
         Raises:
             DataLossError: a partition was detached or dropped before a look at the tables.
         """
         unseen = [
-            each for each in leaves if not self.history(each.root).now.accounts_for(each.leaf.oid, each.transaction.lsn)
+            each
+            for each in leaves
+            if not self.history(each.root).now.accounts_for(each.leaf.oid, each.transaction.lsn)
+            and self._unwritten.get(each, start + 1) > start
         ]
+        if not unseen:
+            return
+        self._wait_for([each.transaction.xid for each in unseen])
+        if earlier := [each for each in unseen if each.transaction.lsn < start]:
+            without = partition_truncations.left_without_rows(self._database, self._tunnel, earlier, start)
+            # It is not recorded: another reader can begin before their rows.
+            self._unwritten.update(dict.fromkeys(without, start))
+            unseen = [each for each in unseen if each not in without]
         if unseen:
-            self._wait_for([each.transaction.xid for each in unseen])
             roots = sorted({each.root for each in unseen})
             self._seen.lost = _lost(self._recorded(roots, self._base_types(roots), unseen))
             self.check()
