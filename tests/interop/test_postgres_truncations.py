@@ -10,6 +10,7 @@ import pytest
 
 from headrace.batches.feeds.limits import Limits
 from headrace.batches.feeds.tunnel_feed import TunnelFeed
+from headrace.cli.main import main
 from headrace.errors import DataLossError
 from headrace.model.tables.changes import DELETES, ChangeOp
 from headrace.model.tables.several_tables import TABLE
@@ -19,6 +20,7 @@ from headrace.ports import Store
 from headrace.stores.postgres.tunnels import log
 from headrace.testing.effort import thorough
 from headrace.testing.reading import Change, drain, read_batch, read_from, unpack
+from headrace.ui.recent_changes import recent_changes
 from tests.interop.own_database import Server
 
 
@@ -60,6 +62,22 @@ def test_a_truncation_is_an_entry_for_its_followers_and_an_error_for_others(
     assert seen == expected
     assert entries(drain(follower, page_rows=page_rows)) == expected
     assert drain(tunnel) == []
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_look_at_the_changes_shows_a_truncation_and_those_behind_it(
+    store: Store, server: Server, capsys: pytest.CaptureFixture[str], together: bool
+) -> None:
+    create(server, 1)
+    tunnel = store.create_tunnel(["t"] if together else "t", "changes", "Stream")
+    server.execute("INSERT INTO t VALUES (2, 'a'); TRUNCATE t; INSERT INTO t VALUES (3, 'c')")
+    changes = ["insert", "truncate", "insert"]
+    assert main(["tunnel", "tail", "changes", "--no-follow", "-s", store.url, "--json"]) == 0
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["_change_type"] for each in shown] == changes
+    assert [each.get("id") for each in shown] == ([None] * 3 if together else [2, None, 3])
+    found = recent_changes(tunnel, rewinds=False)
+    assert [row[0] for row in found.rows] == changes
 
 
 def test_a_truncation_that_base_data_has_is_left_out(store: Store, server: Server) -> None:

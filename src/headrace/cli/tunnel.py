@@ -213,12 +213,15 @@ def _borrowed(store: Store, id_or_name: str, table: str | None) -> list[str] | N
 def tail(app: App, id_or_name: str, table: str | None, start: str, limit: int | None, no_follow: bool) -> None:
     """Show changes as they arrive. The committed positions of the tunnel do not move.
 
+    A TRUNCATE of PostgreSQL is a row without values.
+
     Example: headrace tunnel tail stats --start earliest --no-follow -s shop
     """
     from headrace.cli.row_files import first_rows
 
     with app.store() as store:
-        changes = follow(store, store.tunnel(id_or_name, table), start, follow=not no_follow, warn=app.output.warning)
+        found = store.tunnel(id_or_name, table).with_truncations()
+        changes = follow(store, found, start, follow=not no_follow, warn=app.output.warning)
         app.output.rows(first_rows(changes, limit))
 
 

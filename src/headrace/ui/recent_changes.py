@@ -8,10 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from headrace.errors import DataLossError, HeadraceError
 from headrace.model.tables.change_columns import ChangeShape
+from headrace.model.tables.changes import Changes as ChangedRows
 from headrace.model.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, Position, Start, StartKind
 from headrace.ports import Tunnel
 from headrace.rows.shown_values import shown_values
@@ -36,6 +35,7 @@ def recent_changes(tunnel: Tunnel, *, rewinds: bool) -> Changes:
     Args:
         rewinds: the store can read changes that were committed; otherwise only the others are found.
     """
+    tunnel = tunnel.with_truncations()
     ends, channels = tunnel.latest_positions(), tunnel.channels()
     starts = {each.id: each.committed for each in channels}
     if rewinds:
@@ -51,8 +51,7 @@ def recent_changes(tunnel: Tunnel, *, rewinds: bool) -> Changes:
     found: list[tuple[Any, ...]] = []
     # Channels without children have the newest changes.
     for channel in sorted(readable, key=lambda each: each.id in parents)[:_MAX_CHANNELS]:
-        changes = _read(tunnel, channel, starts[channel.id], ends.get(channel.id))
-        if changes is not None:
+        for changes in _read(tunnel, channel, starts[channel.id], ends.get(channel.id)):
             found += zip(*map(shown_values, shape.rows(changes).columns), strict=True)
     version = names.index("_commit_version")
     found.reverse()
@@ -72,8 +71,8 @@ def _oldest_positions(tunnel: Tunnel) -> dict[str, Position]:
     return {}
 
 
-def _read(tunnel: Tunnel, channel: Channel, start: Position, end: Position | None) -> pa.RecordBatch | None:
-    """Return the last changes of a channel between two positions; None if there are none."""
+def _read(tunnel: Tunnel, channel: Channel, start: Position, end: Position | None) -> list[ChangedRows]:
+    """Return the last changes of a channel between two positions, in pages."""
     try:
         try:
             return _newest(tunnel, channel.id, start, end)
@@ -83,13 +82,19 @@ def _read(tunnel: Tunnel, channel: Channel, start: Position, end: Position | Non
         if channel.state == ChannelState.OPEN:
             raise
         # A service may refuse to read a channel that waits for its parents.
-        return None
+        return []
 
 
-def _newest(tunnel: Tunnel, channel: str, start: Position, end: Position | None) -> pa.RecordBatch | None:
+def _newest(tunnel: Tunnel, channel: str, start: Position, end: Position | None) -> list[ChangedRows]:
     behind = tunnel.backlog(channel, start, end)
-    if behind.rows == 0:
-        return None
     if behind.known > CHANGE_ROWS:
         start = tunnel.advance(channel, start, behind.known - CHANGE_ROWS)
-    return tunnel.read(channel, start, CHANGE_ROWS, end).changes
+    pages, missing = list[ChangedRows](), 0 if behind.rows == 0 else CHANGE_ROWS
+    # A page ends before a TRUNCATE.
+    while missing > 0 and start != FINISHED:
+        page = tunnel.read(channel, start, missing, end)
+        if not page.changes.num_rows:
+            break
+        pages.append(page.changes)
+        start, missing = page.next, missing - page.changes.num_rows
+    return pages
