@@ -246,6 +246,7 @@ def publish_batch(
     *,
     check: bool,
     claim: Claim | None = None,
+    offsets: BatchOffsets | None = None,
 ) -> None:
     """Stage and publish a batch.
 
@@ -254,6 +255,7 @@ def publish_batch(
         content: what the batch writes.
         check: whether to check that no earlier batch is missing.
         claim: what must be unchanged for the publication; None for nothing.
+        offsets: the offsets of the batch, if they were read.
     """
     spark, number, checkpoint, writer = batch.sparkSession, tasks.batch, tasks.sink.checkpoint, tasks.writer(store)
     publisher = writer.publisher
@@ -268,7 +270,7 @@ def publish_batch(
             staged = content.run(batch, tasks) if runs else [[] for _ in tasks.targets]
         # For a published batch, too: `publish` checks that the batch has the same content as before.
         with batch_figures.part(tasks.job, number, "publish"):
-            offsets = BatchOffsets.read(checkpoint, number, spark, store=store)
+            offsets = offsets or BatchOffsets.read(checkpoint, number, spark, store=store)
             publisher.publish(
                 number,
                 writer.writes(staged),

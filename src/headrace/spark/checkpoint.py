@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headrace.batches.feeds.queue_offset import QueueOffset, advances, is_queue_offset
-from headrace.batches.feeds.tunnel_feed import ReadTunnel, tunnel_of
+from headrace.batches.feeds.tunnel_feed import TRUNCATES, ReadTunnel, tunnel_of
 from headrace.checkpoint_server.locations import parse_served, store_key
 from headrace.checkpoint_server.server import served_files
 from headrace.errors import DataLossError
@@ -87,6 +87,12 @@ class BatchOffsets:
     def content(self) -> str:
         """A hash of the offsets; empty without them. Another batch that is planned with the same number has another."""
         return "" if self._text is None else hashlib.sha256(self._text.encode()).hexdigest()
+
+    @property
+    def truncates(self) -> set[str]:
+        """The tables with whose TRUNCATE the batch begins, as far as its plan knows; "" for the one of its tunnel."""
+        offsets = [offset for _, offset in _json_offsets(self._text or "") if tunnel_of(offset) is not None]
+        return {table for offset in offsets for table in offset.get(TRUNCATES, ())}
 
     def advances(self, store_id: str) -> tuple[Advance, ...]:
         """Return the advances of the consumers in one store by which the batch reads queues.

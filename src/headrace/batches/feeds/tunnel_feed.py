@@ -46,6 +46,8 @@ _OPENING_PAUSE = 0.2
 DEFAULT_LIMITS = Limits()
 NO_LIMITS = Limits(copied_rows=None)
 COMMITTED = Start()
+TRUNCATES = "truncates"
+"""An entry of offsets: the tables with whose TRUNCATE the batch begins, as far as its plan knows."""
 _SLOT_SECONDS = 10.0
 """The time between two looks at the log that a server keeps."""
 _SOME = Backlog(rows=None)
@@ -130,6 +132,8 @@ class TunnelFeed(Feed[str, ChannelTask]):
         self.retain_batches = retain_batches
         self._fixed_end: dict[str, Position] | None = None
         self._committed = INITIAL_BATCH
+        # The batch that was planned last, and the tables with whose TRUNCATE it begins.
+        self._truncates: tuple[str, tuple[str, ...]] = INITIAL_BATCH, ()
         self._lag = _Lag()
         self._last_slot: Slot | None = None
         self._next_look = 0.0
@@ -165,6 +169,8 @@ class TunnelFeed(Feed[str, ChannelTask]):
                 return previous
         batch = str(uuid.uuid4())
         plans = self._channel_plans(channels, limits)
+        read = [backlogs[plan.channel] for plan in plans if plan.max_rows != 0 and plan.channel in backlogs]
+        self._truncates = batch, tuple(table for backlog in read for table in backlog.truncates)
         self._lag = self._lag.after(plans)
         # The store may not yet report these channels as finished.
         finished = sorted(each.id for each in channels.all if channels.is_finished(each) and not _is_finished(each))
@@ -276,7 +282,9 @@ class TunnelFeed(Feed[str, ChannelTask]):
         return batch
 
     def offset_of(self, position: str) -> Offset:
-        return {"batch": position, **ReadTunnel(self.store, self.tunnel.id)._asdict()}
+        planned, truncates = self._truncates
+        begin = {TRUNCATES: list(truncates)} if truncates and position == planned else {}
+        return {"batch": position, **ReadTunnel(self.store, self.tunnel.id)._asdict(), **begin}
 
     def _commit(self, batch: str, positions: Positions) -> None:
         failpoints.reach("progress-unsaved")

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.batches.sinks import batch_figures
@@ -20,7 +21,7 @@ from headrace.derived.follow.batch_content import BatchQuery, FollowedBatch
 from headrace.derived.follow.gathered_batches import GatheredBatch
 from headrace.derived.follow.gathered_in_tasks import GatheredLoad
 from headrace.derived.follow.layouts import StateLayout
-from headrace.derived.follow.signed_batches import FollowedGroups, FollowedRows
+from headrace.derived.follow.signed_batches import FollowedGroups, FollowedRows, SignedBatch
 from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.state.state_tables import (
     StateTable,
@@ -32,6 +33,7 @@ from headrace.derived.state.state_tables import (
 from headrace.errors import UnsupportedError
 from headrace.model.tunnels.losses import is_truncation
 from headrace.spark.batch_tasks import BatchTasks, StreamBatches, publish_batch
+from headrace.spark.checkpoint import BatchOffsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,14 +82,22 @@ class FollowedBatches(StreamBatches):
             if groups is not None:
                 groups.states.sweep(tables, number)
             content = batch_of(self.query, self.target, state, first=number == 0, replaces=replaces)
-            try:
-                self._publish(store, job, batch, number, content, claim)
-            except Exception as error:
-                if not is_truncation(error):
-                    raise
-                _log.info("batch %d begins with a TRUNCATE of its table, and is computed again without state", number)
-                self._check_begins_anew(store, error)
-                self._publish(store, job, batch, number, replace(content, begins_anew=True), claim)
+            offsets = BatchOffsets.read(self.sink.checkpoint, number, batch.sparkSession, store=store)
+            publish = partial(self._publish, store, job, batch, number, offsets, claim)
+            truncated = offsets.truncates & {scan.table for scan in self.query.scans}
+            if truncated and isinstance(content, SignedBatch):
+                self._check_begins_anew(store, None)
+                publish(replace(content, begins_anew=True))
+            else:
+                try:
+                    publish(content)
+                except Exception as error:
+                    # The TRUNCATE came after the look at the log that has planned the batch.
+                    if not is_truncation(error):
+                        raise
+                    _log.info("batch %d begins with a TRUNCATE, and is computed again without state", number)
+                    self._check_begins_anew(store, error)
+                    publish(replace(content, begins_anew=True))
             self._note_state(job, number, tables.values())
         except Exception as error:
             # Besides a lost claim: the other job drops the state of this one, which this batch may be reading.
@@ -101,12 +111,19 @@ class FollowedBatches(StreamBatches):
         jobs.drop(begun.obsolete)
 
     def _publish(
-        self, store: Store, job: str, batch: DataFrame, number: int, content: FollowedBatch, claim: Claim
+        self,
+        store: Store,
+        job: str,
+        batch: DataFrame,
+        number: int,
+        offsets: BatchOffsets,
+        claim: Claim,
+        content: FollowedBatch,
     ) -> None:
         tasks = BatchTasks(self.sink, job, number, content.targets)
-        publish_batch(store, tasks, batch, content, check=True, claim=claim)
+        publish_batch(store, tasks, batch, content, check=True, claim=claim, offsets=offsets)
 
-    def _check_begins_anew(self, store: Store, error: Exception) -> None:
+    def _check_begins_anew(self, store: Store, error: Exception | None) -> None:
         """Raise `UnsupportedError` if a batch cannot compute all rows of the target from what is behind a TRUNCATE."""
         scans = [scan.name for scan in self.query.scans]
         if len(scans) > 1:

@@ -93,6 +93,7 @@ class Backlog:
         counted: the number of rows by the store's count, to show it if ``rows`` is None. No plan may rely on it.
         copied: the number of rows that the store copies at the first read of the channel, and keeps until its end is
             committed; 0 if it needs no copy. If ``rows`` is None, it is an estimate, and there is no copy yet.
+        truncates: the tables with whose TRUNCATE the rows begin, as far as the store knows; "" if the tunnel has one.
     """
 
     rows: int | None
@@ -102,6 +103,7 @@ class Backlog:
     at_least: int = 0
     counted: int | None = None
     copied: int = 0
+    truncates: tuple[str, ...] = ()
 
     @property
     def unopened(self) -> bool:

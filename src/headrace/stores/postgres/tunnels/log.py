@@ -20,6 +20,7 @@ import numpy as np
 
 from headrace.errors import DataLossError, StoreBusyError
 from headrace.model.tables.changes import ChangeOp, Changes
+from headrace.model.tables.several_tables import TABLE
 from headrace.model.tunnels.values import Backlog, Page, Position
 from headrace.stores.postgres.failures import COPIES
 from headrace.stores.postgres.tunnels import slot_reads
@@ -287,7 +288,7 @@ class ChangeLog:
         count = rows.count
         if count == 0:
             return Backlog(rows=0, bytes=0, seconds=0.0)
-        changes = rows.window.changes
+        changes, truncates = rows.window.changes, _truncated_first(rows.changes)
         seconds = max(0.0, time.time() - changes.timestamps[rows.first].value / 1e6)
         size = max(1, changes.rows.nbytes * count // max(1, changes.num_rows))
         if rows.window.end < rows.end:
@@ -295,7 +296,7 @@ class ChangeLog:
             rows, more = self._look(lsn_position(rows.window.end), until, reach)
             count += rows.count
         more |= rows.window.end < rows.end
-        return Backlog(rows=None if more else count, bytes=size, seconds=seconds, at_least=count)
+        return Backlog(rows=None if more else count, bytes=size, seconds=seconds, at_least=count, truncates=truncates)
 
     def _look(self, position: Position, until: Position | None, reach: int) -> tuple[WindowRows, bool]:
         """Return the first rows at a position, and whether the log goes on after the part that was looked at.
@@ -513,6 +514,15 @@ def _in_stream_only(
         if (waits_at is None or each.transaction.lsn < waits_at)
         and not (each.transaction.lsn < base_end and snapshots.see_transaction(each.root, each.transaction.xid))
     ]
+
+
+def _truncated_first(changes: Changes) -> tuple[str, ...]:
+    """Return the tables with whose TRUNCATE changes begin; "" for the only one."""
+    if not changes.begin_with_truncation:
+        return ()
+    if TABLE not in changes.rows.schema.names:
+        return ("",)
+    return tuple(changes.rows.column(TABLE).slice(0, changes.truncations_of_first).to_pylist())
 
 
 def truncated(name: str, received: str) -> DataLossError:
