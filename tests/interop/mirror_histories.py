@@ -272,7 +272,7 @@ class History:
 
     def key(self) -> None:
         if self.chance.random() < 0.1:
-            self.execute(f"ALTER TABLE {self.table} DROP CONSTRAINT {self.table}_pkey")
+            self.execute(f"ALTER TABLE {self.table} DROP CONSTRAINT IF EXISTS {self.table}_pkey")
 
 
 @dataclass
