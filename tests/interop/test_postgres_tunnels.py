@@ -392,3 +392,17 @@ def test_rows_of_a_stream_can_have_the_ids_of_their_transactions(store: Store, s
     for other in ({"readAs": "table"}, {"changeFormat": "debezium"}):
         with pytest.raises(OptionError, match=f"includeTransactionId and {next(iter(other))}"):
             HeadraceSource({**named, "includeTransactionId": "true", **other}).check_stream_read()
+
+
+@pytest.mark.parametrize("name", ["a,b", "*", "s 1.a, b*"])
+def test_the_tunnel_of_one_table_whose_name_could_be_patterns_is_found(
+    store: Store, server: psycopg.Connection[Any], name: str
+) -> None:
+    server.execute('CREATE SCHEMA IF NOT EXISTS "s 1"')
+    for each in (sql.Identifier(*name.split(".")), sql.Identifier("a"), sql.Identifier("b")):
+        server.execute(sql.SQL("CREATE TABLE {} (id int PRIMARY KEY)").format(each))
+    created = store.create_tunnel(name, "changes", "Stream")
+    assert store.tunnel("changes", name).id == created.id
+    assert [tunnel.id for tunnel in store.tunnels(name)] == [created.id]
+    both = store.create_tunnel(["a", "b"], "both", "Stream")
+    assert store.tunnel("both", "a, b").id == both.id

@@ -285,8 +285,7 @@ class PostgresStore(Store):
         return self._opened(self._find(id_or_name, table))
 
     def tunnels(self, table: str | None = None) -> list[Tunnel]:
-        canonical = None if table is None else _canonical(table)
-        return [self._opened(stored) for stored in stored_tunnels.known(self._database, canonical)]
+        return [self._opened(stored) for stored in self._known(table)[0]]
 
     def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:
         try:
@@ -296,9 +295,18 @@ class PostgresStore(Store):
                 raise
 
     def _find(self, id_or_name: str, table: str | None) -> StoredTunnel:
-        canonical = None if table is None else _canonical(table)
-        tunnels = stored_tunnels.known(self._database, canonical)
+        tunnels, canonical = self._known(table)
         return find(tunnels, lambda each: Named(each.id, each.name, each.table), id_or_name, canonical)
+
+    def _known(self, table: str | None) -> tuple[list[StoredTunnel], str | None]:
+        """Return the tunnels of a table or of patterns of names, and the name of these as tunnels have it."""
+        if table is None:
+            return stored_tunnels.known(self._database), None
+        tunnels, canonical = list[StoredTunnel](), table
+        for canonical in _canonical(table):
+            if tunnels := stored_tunnels.known(self._database, canonical):
+                break
+        return tunnels, canonical
 
     def _opened(self, stored: StoredTunnel) -> PostgresTunnel:
         if stored.relation:
@@ -363,8 +371,15 @@ class PostgresStore(Store):
         self._connection.close()
 
 
-def _canonical(table: str) -> str:
-    """Return the name of a table, or patterns of names, as tunnels have them."""
+def _canonical(table: str) -> list[str]:
+    """Return the name of a table as tunnels have it, and that of patterns of names, if the text can be both."""
+    names = []
     if table_patterns.is_pattern(table):
-        return table_patterns.text_of(table_patterns.parse([table]))
-    return TableName.parse(table).text
+        # The name of one table can have a comma or a star, too.
+        with suppress(NotFoundError):
+            names.append(table_patterns.text_of(table_patterns.parse([table])))
+    if not names:
+        return [TableName.parse(table).text]
+    with suppress(NotFoundError):
+        names.insert(0, TableName.parse(table).text)
+    return names
