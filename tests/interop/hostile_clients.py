@@ -77,16 +77,17 @@ if kind == "checkpoints":
     signal.pause()
 elif kind == "tablestore":
     from headrace_tablestore.endpoint.configuration import Configuration
-    from headrace_tablestore.endpoint.declaration import serve
+    from headrace_tablestore.endpoint.declaration import ENDPOINT
     from headrace.http.limits import Limits
-    serve(Configuration.load(root, None, environ=os.environ), port, host=host, ready=ready, limits=shorter(Limits()))
+    configuration = Configuration.load(root, None, environ=os.environ)
+    ENDPOINT.serve(configuration, port, host=host, ready=ready, limits=shorter(Limits()))
 else:
     from headrace_ytsaurus.endpoint.app import HEAD_BYTES
     from headrace_ytsaurus.endpoint.configuration import Configuration
-    from headrace_ytsaurus.endpoint.declaration import serve
+    from headrace_ytsaurus.endpoint.declaration import ENDPOINT
     from headrace.http.limits import Limits
     configuration = Configuration.load(root, None, cluster_name="primary", environ=os.environ)
-    serve(configuration, port, host=host, ready=ready, limits=shorter(Limits(head_bytes=HEAD_BYTES)))
+    ENDPOINT.serve(configuration, port, host=host, ready=ready, limits=shorter(Limits(head_bytes=HEAD_BYTES)))
 """
 
 

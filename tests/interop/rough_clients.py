@@ -35,7 +35,7 @@ import os, sys
 from pathlib import Path
 from headrace_tablestore.endpoint.app import Bounds
 from headrace_tablestore.endpoint.configuration import Configuration
-from headrace_tablestore.endpoint.declaration import serve
+from headrace_tablestore.endpoint.declaration import ENDPOINT
 from headrace.http.limits import Limits
 from headrace.http.logs import log_as_json
 log_as_json()
@@ -45,7 +45,7 @@ ready = lambda host, port: print('{"host": "%s", "port": %d}' % (host, port), fl
 limits = Limits(
     head_seconds=0.5, reading_seconds=0.5, drain_seconds=0.5, stopping_seconds=0.5, grace_seconds=600, stop_seconds=600,
 )
-serve(configuration, 0, ready=ready, bounds=Bounds(workers=2, waiting=2, body_seconds=0.5), limits=limits)
+ENDPOINT.serve(configuration, 0, ready=ready, bounds=Bounds(workers=2, waiting=2, body_seconds=0.5), limits=limits)
 """
 
 

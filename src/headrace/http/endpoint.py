@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from typing import Any
+
+from headrace.http.listening import LOOPBACK
+from headrace.http.serving import run
 
 
 @dataclass(frozen=True)
@@ -16,10 +20,9 @@ class Endpoint:
         system: the system whose API it has, in messages.
         root: what the directory of ``--root`` has for it, as a sentence.
         clients: how clients connect to it, as a sentence.
-        configure: returns its configuration. Takes the directory, the file of ``--config`` or None, and as names
-            ``environ`` and the settings.
-        serve: serves a configuration at a port until the process is interrupted. Takes them, and as names ``host``
-            and ``ready``, which is called with the address.
+        configuration: the class of its configuration, as ``module:name``. Its ``load`` takes the directory, the file of
+            ``--config`` or None, and as names ``environ`` and the settings.
+        application: the class of its `headrace.http.application.Application`, as ``module:name``.
         settings: its own options of ``headrace serve``: a default and a help text by name.
         extra: what ``pip install`` installs for its packages.
         packages: these packages.
@@ -29,8 +32,23 @@ class Endpoint:
     system: str
     root: str
     clients: str
-    configure: Callable[..., Any]
-    serve: Callable[..., None]
+    configuration: str
+    application: str
     settings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     extra: str = ""
     packages: tuple[str, ...] = ()
+
+    def configure(self, *paths: Any, **settings: Any) -> Any:
+        """Return the configuration."""
+        return resolve_name(self.configuration).load(*paths, **settings)
+
+    def serve(
+        self, configuration: Any, port: int, *, ready: Callable[[str, int], None], host: str = LOOPBACK, **limits: Any
+    ) -> None:
+        """Serve until the process gets SIGINT or SIGTERM; see `headrace.http.serving.run`.
+
+        Args:
+            limits: limits of the application and of the server other than the defaults.
+        """
+        make = resolve_name(self.application)
+        run(lambda: make(configuration, **limits), port, host=host, ready=ready)

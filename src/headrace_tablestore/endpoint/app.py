@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from google.protobuf.message import DecodeError
 
+from headrace.errors import StoreError
 from headrace.http.application import (
     HEALTH_PATH,
     Application,
@@ -89,6 +90,9 @@ class TablestoreApp(Application):
         operations: operations by path.
         bounds: the limits of requests. Above them clients get OTSServerBusy.
         limits: the limits of connections.
+
+    Raises:
+        StoreError: the directory cannot be created.
     """
 
     server = "endpoints.tablestore"
@@ -101,6 +105,12 @@ class TablestoreApp(Application):
         bounds: Bounds | None = None,
         limits: Limits | None = None,
     ) -> None:
+        try:
+            configuration.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"cannot create the directory of the instances: {error.strerror}", received=str(configuration.root)
+            ) from error
         self.limits = limits or Limits()
         self._configuration = configuration
         self._operations = operations

@@ -22,7 +22,7 @@ _IMPATIENT = """
 import os, sys
 from headrace_ytsaurus.endpoint.app import HEAD_BYTES, Bounds
 from headrace_ytsaurus.endpoint.configuration import Configuration
-from headrace_ytsaurus.endpoint.declaration import serve
+from headrace_ytsaurus.endpoint.declaration import ENDPOINT
 from headrace.http.limits import Limits
 from headrace.http.logs import log_as_json
 log_as_json()
@@ -32,7 +32,7 @@ limits = Limits(
     head_bytes=HEAD_BYTES, head_seconds=0.5, reading_seconds=0.5, drain_seconds=0.5, stopping_seconds=0.5,
     grace_seconds=1, stop_seconds=2.0,
 )
-serve(configuration, 0, ready=ready, bounds=Bounds(workers=2, waiting=2, silent_seconds=0.5), limits=limits)
+ENDPOINT.serve(configuration, 0, ready=ready, bounds=Bounds(workers=2, waiting=2, silent_seconds=0.5), limits=limits)
 """
 
 
