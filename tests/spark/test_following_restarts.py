@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -82,31 +81,6 @@ def test_settings_must_not_change_between_the_check_of_a_query_and_its_start(
     spark.sql("SET spark.sql.caseSensitive = true")
     with pytest.raises(OptionError, match=r"changed since the query was checked.*spark.sql.caseSensitive"):
         stream.start()
-
-
-def test_the_record_of_an_earlier_release_is_accepted_once_and_completed(
-    spark: SparkSession, shop: Store, tmp_path: Path
-) -> None:
-    with following(spark, shop, tmp_path) as query:
-        query.advance()
-        query.restart()
-        jobs = shop.table("__headrace_followed__")
-        row = jobs.get({"target": "totals"})
-        assert row is not None
-        content = json.loads(row["content"])
-        zone = content["settings"]["spark.sql.session.timeZone"]
-        older = {name: content[name] for name in ("definition", "state_tables", "overwrite", "obsolete")}
-        older["definition"] = {**content["definition"], "session time zone": zone}
-        jobs.put([{**row, "content": json.dumps(older)}])
-        spark.sql("SET spark.sql.session.timeZone = Asia/Tokyo")
-        with pytest.raises(OptionError, match=f"timeZone = {zone} before, = Asia/Tokyo now"):
-            query.start()
-        spark.sql(f"SET spark.sql.session.timeZone = {zone}")
-        shop.table("orders").delete([{"id": 3}])
-        assert query.advance() == query.expected()
-        now = jobs.get({"target": "totals"})
-        assert now is not None
-        assert json.loads(now["content"]) == content
 
 
 def test_a_target_that_was_dropped_and_created_again_is_refused_and_computed_anew(

@@ -25,7 +25,6 @@ from headrace_ytsaurus.endpoint.cypress.basic_types import (
     TRANSACTION_MAP,
     USER,
 )
-from headrace_ytsaurus.endpoint.cypress.content_upgrade import upgrade
 from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.cypress.expiration import Uses, remove_expired
 from headrace_ytsaurus.endpoint.cypress.node_types import NodeType
@@ -37,7 +36,7 @@ from headrace_ytsaurus.endpoint.queues import consumer_rows, registration_rows
 from headrace_ytsaurus.endpoint.queues.trimming import trim_old_rows
 from headrace_ytsaurus.endpoint.storage import static_rows as static_tables
 from headrace_ytsaurus.endpoint.storage.file_contents import Contents
-from headrace_ytsaurus.endpoint.storage.tree import Facet, Tree
+from headrace_ytsaurus.endpoint.storage.tree import Tree
 from headrace_ytsaurus.endpoint.tables import state as table_state
 from headrace_ytsaurus.endpoint.tables.nodes import REGISTRATIONS_PATH, REGISTRATIONS_SCHEMA, TABLE
 from headrace_ytsaurus.endpoint.tables.past_states import PastStates
@@ -89,7 +88,6 @@ class Cluster:
         tree = Tree(self.database)
         locks = Locks(tree)
         self.transactions = Transactions(tree, locks)
-        upgrade(tree, self.transactions)
         self.cypress = Cypress(tree, locks, self.transactions)
         self.contents = Contents(tree, self.store.files())
         self.transactions.on_delete = lambda chain, node_id: release_node(self.context(), chain, node_id)
@@ -136,15 +134,11 @@ class Cluster:
                 connection.execute(statement)
             directory, _, name = REGISTRATIONS_PATH.rpartition("/")
             parent = cypress.find(directory)
-            node = cypress.child(parent, name)
-            if node is None:
-                node = make_node(context, parent, name, TABLE, {})
+            if cypress.child(parent, name) is None:
+                # Without the content of a new table, which would make it a static one.
+                node = cypress.insert(context.now, parent, name, TABLE.name, TABLE.object_type)
                 table = Table(node, TableKind.REGISTRATIONS, REGISTRATIONS_SCHEMA, new_tablets(1, MOUNTED))
                 table_state.save(connection, table)
-            if cypress.content(node) is not None:
-                # An earlier version has created it as a static table; its rows are not in the node.
-                for facet in (Facet.CONTENT, Facet.PARTS):
-                    cypress.tree.put(node.chain[0], node.id, facet, "", None)
 
     def _work(self) -> None:
         due = {task: time.monotonic() + seconds for task, seconds in _PERIODIC.items()}

@@ -34,11 +34,7 @@ def restored(text: str) -> str:
     """Return a saved name."""
     if not text.startswith(_MARK):
         return text
-    try:
-        return bytes.fromhex(text[len(_MARK) :]).decode(errors="surrogateescape")
-    except ValueError:
-        # Earlier versions saved names that begin with a zero byte unchanged.
-        return text
+    return bytes.fromhex(text[len(_MARK) :]).decode(errors="surrogateescape")
 
 
 def _is_text(name: str) -> bool:

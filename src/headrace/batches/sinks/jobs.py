@@ -38,9 +38,6 @@ _HASH_LENGTH = 12
 # PostgreSQL's limit for names is 63 bytes; a name can have a suffix of 8.
 _LONGEST_TARGET = 24
 QUERY, MIRROR = "followed query", "mirror"
-# The part of a definition with the text of the query.
-QUERY_PART = "query"
-TIME_ZONE, _OLDER_TIME_ZONE = "spark.sql.session.timeZone", "session time zone"
 _REPLACE = "CREATE OR REPLACE STREAM … in SQL, follow(…, replace=True) in Python"
 ANEW = "use a new checkpoint location and a new tunnel, and set overwrite to true"
 
@@ -69,7 +66,6 @@ class TargetJob:
         tables: the identities of the target, of the registry, and of a mirror's further tables, by name.
         kind: `QUERY` or `MIRROR`.
         contents: what the tables of state have, in words, by their names.
-        older: the record is of an earlier release, which recorded only the time zone, and no identities.
         layout: what the job notes about its state tables, as JSON.
         fence: a text that is new each time when a new text of the query is about to be computed, so that a query with
             the old text publishes nothing more.
@@ -85,7 +81,6 @@ class TargetJob:
     tables: Mapping[str, str] = field(default_factory=dict)
     kind: str = QUERY
     contents: Mapping[str, str] = field(default_factory=dict)
-    older: bool = False
     layout: Mapping[str, Any] = field(default_factory=dict)
     fence: str = ""
 
@@ -145,14 +140,13 @@ class TargetJobs:
         if known is not None and known.job == wanted.job:
             tables = self._check_same(known, wanted)
             self.drop(known.obsolete)
-            # The record of an earlier release, or one that was restored with its tables, becomes complete.
+            # A record that was restored with its tables becomes complete.
             now = replace(
                 known,
                 obsolete=(),
                 settings=wanted.settings,
                 tables=tables,
                 contents=wanted.contents,
-                older=False,
                 layout=wanted.layout,
                 fence="",
             )
@@ -245,7 +239,7 @@ class TargetJobs:
     def _replaced(self, job: TargetJob, now: Mapping[str, str]) -> list[str]:
         registry = self._registry_of(job.target)
         # In a copy of the store, and after a table was restored from a dump, all identities are new.
-        if job.older or job.tables.get(registry) != now.get(registry):
+        if job.tables.get(registry) != now.get(registry):
             return []
         return [name for name, identity in job.tables.items() if now.get(name) != identity]
 
@@ -372,20 +366,17 @@ def _job_of(row: Mapping[str, Any]) -> TargetJob:
     target = row["target"]
     try:
         content = json.loads(row["content"])
-        older = "settings" not in content
-        definition = dict(content["definition"])
         return TargetJob(
             target,
             row["job"],
-            definition,
+            dict(content["definition"]),
             tuple(content["state_tables"]),
             bool(content["overwrite"]),
             tuple(content["obsolete"]),
-            {TIME_ZONE: definition.pop(_OLDER_TIME_ZONE)} if older else dict(content["settings"]),
-            {} if older else dict(content["tables"]),
-            QUERY if older else content["kind"],
+            dict(content["settings"]),
+            dict(content["tables"]),
+            content["kind"],
             dict(content.get("contents", {})),
-            older,
             dict(content.get("layout", {})),
             str(content.get("fence", "")),
         )
@@ -463,8 +454,7 @@ def target_replaced(target: str, received: str, remedy: str) -> DataLossError:
 def _check_definition(known: TargetJob, wanted: TargetJob) -> None:
     received = f"the checkpoint of query {wanted.job}, which follows a table into {wanted.target!r}"
     before, now = known.settings, wanted.settings
-    names = before.keys() if known.older else before.keys() | now.keys()
-    changed = sorted(name for name in names if before.get(name) != now.get(name))
+    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if changed:
         raise OptionError(
             "the state of this query was computed with other settings: "
@@ -474,9 +464,6 @@ def _check_definition(known: TargetJob, wanted: TargetJob) -> None:
             f"the result with these: {_REPLACE}; or compute the target again: {ANEW}",
         )
     parts = known.definition.keys() | wanted.definition.keys()
-    if known.older and any(name.startswith("${") for name in now):
-        # Earlier releases recorded the text with the names of its variables.
-        parts -= {QUERY_PART}
     other = sorted(name for name in parts if known.definition.get(name) != wanted.definition.get(name))
     if other:
         raise OptionError(

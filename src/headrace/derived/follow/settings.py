@@ -20,7 +20,6 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.batches.sinks.jobs import TIME_ZONE
 from headrace.errors import OptionError, SqlError
 from headrace.spark.redaction import SECRET_NAMES
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # These count also where they are not set: their defaults differ between versions of Spark, and between machines.
-_ALWAYS = (TIME_ZONE, "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
+_ALWAYS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 # The third words of settings that change the speed, the messages, or the reading of tables, whose content is checked.
 _TUNING = frozenset(
     (

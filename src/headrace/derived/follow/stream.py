@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.batches.sinks.jobs import QUERY_PART, TargetJob, TargetJobs, is_changed
+from headrace.batches.sinks.jobs import TargetJob, TargetJobs, is_changed
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.batch_content import BatchQuery, InnerGroups
 from headrace.derived.follow.batches import FollowedBatches
@@ -164,7 +164,7 @@ class FollowedStream(BatchedStream):
     def _job(self, store: Store, sink: LocatedSink, static: Sequence[StaticTable]) -> TargetJob:
         """Return the job without its tables; its ``job`` is empty if it has no checkpoint yet."""
         groups = self.plan.query.groups
-        definition = {QUERY_PART: self.plan.fingerprint}
+        definition = {"query": self.plan.fingerprint}
         definition |= {f"static table {table.name}": table.fingerprint for table in static}
         # Without the source of its positions a checkpoint has no meaning.
         for group in sources(self.plan.scans):

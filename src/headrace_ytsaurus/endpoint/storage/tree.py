@@ -51,8 +51,6 @@ class Facet(enum.IntEnum):
     """Key: a name; value: binary YSON."""
     CHANGED = 5
     """The time of the last change, µs since 1970; with the key `ATTRIBUTES`, of the last change of an attribute."""
-    PART = 6
-    """A part of a file, in stores of an earlier version; see `headrace_ytsaurus.endpoint.cypress.content_upgrade`."""
     CONTENT = 7
     """Bytes: the content of a node other than a file, or the schema of a static table."""
     PARTS = 8

@@ -79,7 +79,7 @@ class Schema:
         strict: rows have no other columns.
         unique_keys: keys are unique, as in every sorted dynamic table.
         binary_strings: columns of type ``string`` contain any bytes. Otherwise they are texts: in tables that the
-            endpoint itself reads, and in dynamic tables of earlier versions.
+            endpoint itself reads.
         sorted_by: the sort order of a table without columns in its schema.
     """
 
@@ -245,14 +245,14 @@ def load(connection: apsw.Connection, node: Node) -> Table:
     if node.type == TABLE_TYPE:
         static = seen(lambda sql, bindings: list(connection.execute(sql, bindings)), node.chain, node.id, Facet.CONTENT)
         if static is not None:
-            return Table(node, TableKind.STATIC, _schema(bytes(static).decode(), TableKind.STATIC), ())
+            return Table(node, TableKind.STATIC, _schema(bytes(static).decode()), ())
     row = connection.execute(
         "SELECT kind, schema, tablets, options FROM yt_table WHERE node = ?", (node.id,)
     ).fetchone()
     if row is None:
         raise refused(f"{node.path} is not a table", received=node.type)
     kind, schema, tablets, options = row
-    return Table(node, TableKind(kind), _schema(schema, kind), _tablets(tablets), json.loads(options))
+    return Table(node, TableKind(kind), _schema(schema), _tablets(tablets), json.loads(options))
 
 
 def forget(connection: apsw.Connection, node: Node) -> None:
@@ -261,12 +261,11 @@ def forget(connection: apsw.Connection, node: Node) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _schema(text: str, kind: str) -> Schema:
+def _schema(text: str) -> Schema:
     saved = json.loads(text)
     sorted_by = tuple(saved.get("sorted_by", ()))
     schema = Schema(columns_of(saved["columns"]), saved["strict"], saved["unique_keys"], sorted_by=sorted_by)
-    # Earlier versions did not save `binary_strings`. Rows of static tables are YSON, whose strings are always bytes.
-    return schema.of_bytes if saved.get("binary_strings", kind == TableKind.STATIC) else schema
+    return schema.of_bytes if saved["binary_strings"] else schema
 
 
 @functools.lru_cache(maxsize=256)
