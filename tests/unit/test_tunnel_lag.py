@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import headrace
 from headrace.batches.feeds.channel_reading import read_channel
 from headrace.batches.feeds.limits import Limits
 from headrace.batches.feeds.tunnel_feed import TunnelFeed
+from headrace.cli.tunnel import tunnel_summary
+from headrace.model.queues.values import Bounds, ConsumerPartition, Disposition
 from headrace.model.tunnels.lag import Lag, Slot
 from headrace.model.tunnels.values import Backlog
 from headrace.ports import Store, Tunnel
@@ -107,3 +110,22 @@ def test_several_slots_have_the_worst_status_and_their_size_together() -> None:
     assert Lag.total(lags[:3]).slot == Slot("extended", 12)
     assert Lag.total([*lags, Lag(0, slot=Slot("of a later server"))]).slot == Slot("of a later server", 12)
     assert Lag.total(lags[1:2]).slot is None
+
+
+def test_a_tunnel_without_unread_rows_is_up_to_date_where_times_are_unknown(store: Store) -> None:
+    described = store.create_tunnel("t", "s", "Stream").describe()
+    channels = tuple(replace(each, backlog=Backlog(rows=0)) for each in described.channels)
+    assert tunnel_summary(replace(described, channels=channels))["lag_seconds"] == 0.0
+    channels = tuple(replace(each, backlog=Backlog(rows=3)) for each in described.channels)
+    assert tunnel_summary(replace(described, channels=channels))["lag_seconds"] is None
+
+
+def test_a_partition_ahead_of_its_queue_does_not_reduce_the_lag_of_a_consumer() -> None:
+    bounds = Bounds(0, 10, 0)
+    partitions = [
+        ConsumerPartition(number, offset, bounds, Disposition.of(bounds, offset), 10 - offset, None, seconds, None)
+        for number, offset, seconds in ((0, 4, 2.5), (1, 25, 0.0))
+    ]
+    lag = Lag.of_consumer(partitions)
+    assert (lag.rows, lag.seconds) == (6, 2.5)
+    assert (Lag.of_consumer([]).rows, Lag.of_consumer([]).seconds) == (0, 0.0)

@@ -17,6 +17,7 @@ from headrace.model.tunnels.lag import Lag
 from headrace.support.instants import instant
 
 if TYPE_CHECKING:
+    from headrace.model.queues.values import ConsumerPartition
     from headrace.ports import Consumer, Store
 
 _COLUMNS = (
@@ -117,11 +118,11 @@ def describe_consumer(app: App, name: str, queue: str | None, watch: bool) -> No
                 f" To read it: headrace consumer register {name} {'QUEUE' if queue is None else queue}"
             )
         if not watch:
-            app.output.record(consumer_details(name, partition_offsets(found, queue)))
+            app.output.record(consumer_details(found, queue))
             return
 
         def read() -> tuple[str, Lag, dict[str, Any]]:
-            facts = consumer_details(name, partition_offsets(found, queue))
+            facts = consumer_details(found, queue)
             line = f"{name}: {facts['unread_rows']} unread rows, {facts['lag_seconds']} s behind"
             return line, Lag(facts["unread_rows"]), facts
 
@@ -182,43 +183,38 @@ def registered(store: Store, queue: str | None, names: Iterable[str] | None = No
         found = store.consumer(name)
         registrations = [item for item in found.registrations() if queue in (None, item.queue)]
         for registration in registrations:
-            partitions = partition_offsets(found, registration.queue)
-            records.append(
-                {"name": name, "queue": registration.queue, "vital": registration.vital, **_totals(partitions)}
-            )
+            totals = _totals(found.status(registration.queue))
+            records.append({"name": name, "queue": registration.queue, "vital": registration.vital, **totals})
         if not registrations and queue is None:
             records.append({"name": name, "queue": None, "vital": None, "unread_rows": None, "lag_seconds": None})
     return records
 
 
-def partition_offsets(found: Consumer, queue: str | None) -> list[dict[str, Any]]:
-    """Return one record for each partition of ``queue``, or of all queues that the consumer is registered for."""
+def consumer_details(found: Consumer, queue: str | None) -> dict[str, Any]:
+    """Return the progress of a consumer in the partitions of ``queue``, or of all queues that it is registered for."""
     queues = [registration.queue for registration in found.registrations()] if queue is None else [queue]
-    return [
-        {
-            "queue": name,
-            "partition": partition.partition,
-            "offset": partition.offset,
-            "lower": partition.bounds.lower,
-            "upper": partition.bounds.upper,
-            "disposition": str(partition.disposition),
-            "unread_rows": partition.unread_rows,
-            "unread_weight": partition.unread_weight,
-            "lag_seconds": round(partition.lag_seconds, 3),
-            "last_consumed": instant(partition.last_consumed),
-        }
-        for name in queues
-        for partition in found.status(name)
-    ]
-
-
-def _totals(partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    partitions = [(name, partition) for name in queues for partition in found.status(name)]
     return {
-        # A partition whose offset is ahead of its queue must not reduce the total.
-        "unread_rows": sum(max(partition["unread_rows"], 0) for partition in partitions),
-        "lag_seconds": max((partition["lag_seconds"] for partition in partitions), default=0.0),
+        "consumer": found.name,
+        **_totals([partition for _, partition in partitions]),
+        "partitions": [
+            {
+                "queue": name,
+                "partition": partition.partition,
+                "offset": partition.offset,
+                "lower": partition.bounds.lower,
+                "upper": partition.bounds.upper,
+                "disposition": str(partition.disposition),
+                "unread_rows": partition.unread_rows,
+                "unread_weight": partition.unread_weight,
+                "lag_seconds": round(partition.lag_seconds, 3),
+                "last_consumed": instant(partition.last_consumed),
+            }
+            for name, partition in partitions
+        ],
     }
 
 
-def consumer_details(name: str, partitions: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"consumer": name, **_totals(partitions), "partitions": partitions}
+def _totals(partitions: Sequence[ConsumerPartition]) -> dict[str, Any]:
+    lag = Lag.of_consumer(partitions)
+    return {"unread_rows": lag.rows, "lag_seconds": round(lag.seconds or 0.0, 3)}

@@ -292,7 +292,7 @@ def _lag(description: TunnelDescription) -> tuple[str, Lag, dict[str, Any]]:
 
 
 def tunnel_summary(description: TunnelDescription) -> dict[str, Any]:
-    ages = [described.backlog.seconds for described in description.channels]
+    seconds = description.lag.seconds
     return {
         "id": description.id,
         "name": description.name,
@@ -300,7 +300,7 @@ def tunnel_summary(description: TunnelDescription) -> dict[str, Any]:
         "kind": str(description.kind),
         "stage": description.stage,
         "lag_rows": description.backlog_rows,
-        "lag_seconds": None if None in ages else round(max((age or 0.0 for age in ages), default=0.0), 3),
+        "lag_seconds": None if seconds is None else round(seconds, 3),
     }
 
 

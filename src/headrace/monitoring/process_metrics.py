@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from headrace.errors import HeadraceError
+from headrace.model.tunnels.lag import Lag
 from headrace.ports import Store
 from headrace.support import counters
 
@@ -125,9 +126,8 @@ class StoreCollector(Collector):
             description = tunnel.describe()
             status = description.details.get("wal_status")
             names, lag = [description.table, description.name], description.lag
-            seconds = [each.backlog.seconds for each in description.channels]
-            if None not in seconds:
-                ages.add_metric(names, max((each or 0.0 for each in seconds), default=0.0))
+            if lag.seconds is not None:
+                ages.add_metric(names, lag.seconds)
             rows.add_metric(names, lag.rows)
             warnings.add_metric(names, len(description.warnings))
             unknown.add_metric(names, lag.unknown)
@@ -152,8 +152,7 @@ class StoreCollector(Collector):
             for each in consumer.registrations()
         ]
         for queue, consumer in registrations[:MOST_READERS]:
-            unread = sum(max(0, partition.unread_rows) for partition in consumer.status(queue))
-            family.add_metric([queue, consumer.name], unread)
+            family.add_metric([queue, consumer.name], Lag.of_consumer(consumer.status(queue)).rows)
         return family
 
     def _disk(self) -> Iterator[Metric]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from headrace.errors import AlreadyExistsError, NotFoundError
 from headrace.inspect.uses import check_unused, uses_of_consumer
+from headrace.model.tunnels.lag import Lag
 from headrace.options.names import check_names
 from headrace.options.secrets import resolved
 from headrace.ports import Consumer
@@ -121,11 +122,8 @@ def _registrations(consumer: Consumer, queue: str | None = None) -> list[tuple[o
     rows: list[tuple[object, ...]] = []
     for registration in consumer.registrations():
         if queue in (None, registration.queue):
-            partitions = consumer.status(registration.queue)
-            # A partition whose offset is ahead of its queue must not reduce the total.
-            unread = sum(max(at.unread_rows, 0) for at in partitions)
-            lag = max((at.lag_seconds for at in partitions), default=0.0)
-            rows.append((consumer.name, registration.queue, registration.vital, unread, lag))
+            lag = Lag.of_consumer(consumer.status(registration.queue))
+            rows.append((consumer.name, registration.queue, registration.vital, lag.rows, lag.seconds))
     return rows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.errors import HeadraceError
+from headrace.model.tunnels.lag import Lag
 from headrace.model.types import type_name
 from headrace.ports import Consumer
 from headrace.rows.shown_values import shown_values
@@ -126,12 +127,13 @@ def _summary(site: Site, name: str) -> dict[str, Any]:
 
 def _progress(consumer: Consumer, queue: str, *, vital: bool) -> dict[str, Any]:
     status = consumer.status(queue)
+    lag = Lag.of_consumer(status)
     return {
         "consumer": consumer.name,
         "queue": queue,
         "vital": vital,
-        "unread": sum(max(0, each.unread_rows) for each in status),
-        "lag_seconds": max((each.lag_seconds for each in status), default=0.0),
+        "unread": lag.rows,
+        "lag_seconds": lag.seconds,
         "partitions": [
             {"status": each, "place": offset_place(each.bounds.lower, each.bounds.upper, each.offset)}
             for each in status[:_MAX_PARTITIONS]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from headrace.cli.consumer import consumer_details, partition_offsets, registered
+from headrace.cli.consumer import consumer_details, registered
 from headrace.cli.doctor import store_findings
 from headrace.cli.environment_checks import environment_findings
 from headrace.cli.mcp.sources import Sources
@@ -91,7 +91,7 @@ class ReadingTools:
             case "tunnel":
                 return tunnel_details(opened.tunnel(name, table).describe())
             case "consumer":
-                return consumer_details(name, partition_offsets(opened.consumer(name), None))
+                return consumer_details(opened.consumer(name), None)
 
     def lag(self, store: StoreName = None) -> Facts:
         """Return how far all streams, and the tunnels and consumers of a store, are behind, in rows and seconds."""

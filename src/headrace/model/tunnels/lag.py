@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from headrace.model.queues.values import ConsumerPartition
     from headrace.model.tunnels.values import Backlog
 
 
@@ -97,6 +98,13 @@ class Lag:
         seconds = _known(max, [0.0 if each.unread == 0 else each.seconds for each in found])
         size = _known(sum, [0 if each.unread == 0 else each.bytes for each in found])
         return cls(sum(backlog.known for backlog in found), unknown, ranges, ranges_done, seconds, size)
+
+    @classmethod
+    def of_consumer(cls, partitions: Iterable[ConsumerPartition]) -> Lag:
+        """Return the lag of a consumer. A partition whose offset is ahead of its queue does not reduce it."""
+        found = list(partitions)
+        seconds = max((each.lag_seconds for each in found), default=0.0)
+        return cls(sum(max(0, each.unread_rows) for each in found), seconds=seconds)
 
     def eta_seconds(self, rows_per_second: float | None) -> float | None:
         """Return the time until the known rows are read at a rate; None if no rows are known, or no rate.
