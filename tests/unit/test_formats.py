@@ -10,7 +10,7 @@ from importlib import import_module
 import pytest
 
 from headrace.errors import OptionError
-from headrace.formats.registry import FORMATS, find_format, format_named, source_of
+from headrace.formats.registry import FORMATS, format_named, source_of
 from headrace.spark.data_sources import FormatDataSource
 from tests.unit.test_layers import ALLOWED, MODULES, SOURCE, layer_of
 
@@ -19,7 +19,6 @@ from tests.unit.test_layers import ALLOWED, MODULES, SOURCE, layer_of
 
 def test_formats_are_found_by_name_in_any_case() -> None:
     assert format_named("YT") is FORMATS["yt"]
-    assert find_format("delta") is None
     with pytest.raises(OptionError, match="not a format of headrace; received: delta; valid: headrace, tablestore, yt"):
         format_named("delta")
 

@@ -66,22 +66,14 @@ def _write_csv(file: BinaryIO, separator: str, schema: pa.Schema, batches: Itera
             received=", ".join(f"{field.name} {type_name(field.type)}" for field in without),
             remedy="leave them out with --columns, or choose another format: jsonl, parquet or arrow",
         )
-    texts = pa.schema([pa.field(field.name, _csv_type(field.type)) for field in schema])
+    texts = pa.schema([field.with_type(pa.string()) if pa.types.is_binary(field.type) else field for field in schema])
     rows, options = 0, pyarrow.csv.WriteOptions(delimiter=separator)
     with pyarrow.csv.CSVWriter(file, texts, write_options=options) as writer:
         for batch in batches:
-            columns = [_csv_values(values) for values in batch.columns]
+            columns = [base64_texts(each) if pa.types.is_binary(each.type) else each for each in batch.columns]
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=texts))
             rows += batch.num_rows
     return rows
-
-
-def _csv_type(data_type: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_binary(data_type) else data_type
-
-
-def _csv_values(values: pa.Array) -> pa.Array:
-    return base64_texts(values) if pa.types.is_binary(values.type) else values
 
 
 def _write_json_lines(file: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:

@@ -30,14 +30,9 @@ CHECKPOINT_SCHEMES: Mapping[str, CheckpointScheme] = {
 """The schemes of checkpoints in a store, by name."""
 
 
-def find_format(name: str) -> Format | None:
-    """Return the format of a name, in any case; None if there is none."""
-    return FORMATS.get(name.lower())
-
-
 def format_named(name: str) -> Format:
     """Return the format of a name, in any case; raise `OptionError` if there is none."""
-    found = find_format(name)
+    found = FORMATS.get(name.lower())
     if found is None:
         raise OptionError(
             "not a format of headrace",

@@ -233,7 +233,7 @@ class PublishedBatches(StreamBatches):
         if not self._checked:
             # At the start, a DataFrame of Spark Connect does not tell what it reads.
             read = read_tunnels(self.sink.checkpoint, number, batch.sparkSession, store=store)
-            check_batch(read, store, tasks.targets, "this stream")
+            check_batch(read, store, tasks.targets)
         publish_batch(store, tasks, batch, self.content, check=not self._checked)
         self._checked = True
 

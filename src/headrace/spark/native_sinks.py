@@ -123,7 +123,7 @@ class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
             writer = self._batch_writer(store, job)
             if checkpoint and not writer.published(0):
                 # The first batch: only its offsets tell what the stream reads.
-                check_batch(read_tunnels(checkpoint, batchId, store=store), store, [self._target], "this stream")
+                check_batch(read_tunnels(checkpoint, batchId, store=store), store, [self._target])
             offsets = BatchOffsets.read(checkpoint, batchId, store=store) if checkpoint else None
             writer.publisher.publish(
                 batch,

@@ -111,7 +111,7 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
         starts = dict(previous.queues) | (since if with_start else {})
         ends = self._next_ends(starts, bounds, NO_LIMITS if unlimited else self.limits) | ({} if with_start else since)
         self._rows_behind = {
-            _label(name, number): max(0, rows.upper - ends[name].get(number, 0))
+            f"{name}[{number}]": max(0, rows.upper - ends[name].get(number, 0))
             for name, partitions in bounds.items()
             for number, rows in partitions.items()
         }
@@ -405,7 +405,3 @@ def _between(name: str, number: int, first: int, end: int) -> QueueRange:
 
 def _size(bounds: Bounds, rows: int) -> int:
     return bounds.bytes * rows // bounds.rows if bounds.rows else 0
-
-
-def _label(name: str, number: int) -> str:
-    return f"{name}[{number}]"

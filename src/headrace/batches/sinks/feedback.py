@@ -42,7 +42,7 @@ def check_no_feedback(
     )
 
 
-def check_batch(read: Iterable[ReadTunnel], store: Store, targets: Iterable[Target], writer: str) -> None:
+def check_batch(read: Iterable[ReadTunnel], store: Store, targets: Iterable[Target]) -> None:
     """Check the same of a batch that is about to be written, for the tunnels of the store that the job writes.
 
     Args:
@@ -56,7 +56,7 @@ def check_batch(read: Iterable[ReadTunnel], store: Store, targets: Iterable[Targ
     for each in read:
         if writes and each.store == store.id:
             tunnel = store.tunnel(each.tunnel)
-            check_no_feedback(store, tunnel.table, store, writes, writer, tunnel.name)
+            check_no_feedback(store, tunnel.table, store, writes, "this stream", tunnel.name)
 
 
 def put_into(targets: Iterable[Target]) -> list[str]:

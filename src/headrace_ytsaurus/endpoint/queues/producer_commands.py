@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from headrace_ytsaurus.endpoint.queues.producer_rows import SessionRow
 from headrace_ytsaurus.endpoint.queues.producer_sessions import (
     BEFORE_THE_FIRST,
     check_epoch,
-    meta_from_json,
     meta_to_json,
     numbers_of,
 )
@@ -60,9 +60,7 @@ def create_queue_producer_session(context: Context, parameters: Parameters, body
     if given is not None:
         row = row._replace(meta=meta_to_json(given))
     context.tablet_transactions.write(parameters, [SessionChange.of(producer, row)])
-    return Answer.structured(
-        {"epoch": row.epoch, "sequence_number": row.sequence, "user_meta": meta_from_json(row.meta)}
-    )
+    return Answer.structured({"epoch": row.epoch, "sequence_number": row.sequence, "user_meta": json.loads(row.meta)})
 
 
 def remove_queue_producer_session(context: Context, parameters: Parameters, body: bytes) -> None:

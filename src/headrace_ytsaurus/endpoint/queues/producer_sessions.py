@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -51,11 +50,6 @@ def session_rows(rows: pa.RecordBatch, cluster: str) -> list[SessionRow]:
 def meta_to_json(meta: Any) -> str:
     """Return a client's ``user_meta`` in its saved form."""
     return write_value(meta, JSON).decode()
-
-
-def meta_from_json(text: str) -> Any:
-    """Parse a saved ``user_meta``."""
-    return json.loads(text)
 
 
 def numbers_of(rows: pa.RecordBatch, first: int | None) -> npt.NDArray[np.int64]:
