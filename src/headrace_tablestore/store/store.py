@@ -15,7 +15,8 @@ from headrace.model.own_names import of_users
 from headrace.model.tables.column_limits import check_columns, check_key_types
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.schema import TableSchema, parse_columns
-from headrace.model.tunnels.values import Start, TunnelKind
+from headrace.model.tunnels.validation import Named, check_new, find, microseconds
+from headrace.model.tunnels.values import Start, StartKind, TunnelKind
 from headrace.model.types import COMMON_KEY_TYPES
 from headrace.options.names import check_names
 from headrace.ports import Capabilities, Publisher, Store, Table, Tunnel
@@ -26,8 +27,8 @@ from headrace_tablestore.store.tables import stored_tables
 from headrace_tablestore.store.tables.table import TablestoreTable
 from headrace_tablestore.store.tables.write_options import WriteOptions
 from headrace_tablestore.store.tables.writing import Writer
+from headrace_tablestore.store.tunnels.batches import TablestoreBatches
 from headrace_tablestore.store.tunnels.service import TunnelService
-from headrace_tablestore.store.tunnels.stored_tunnels import create_tunnel, drop_tunnel, find_tunnel, list_tunnels
 from headrace_tablestore.store.tunnels.tunnel import DEFAULT_CLIENT, TablestoreTunnel
 from headrace_tablestore.wire import table_pb2 as pb
 from headrace_tablestore.wire import tunnel_pb2 as tunnel_pb
@@ -82,6 +83,7 @@ class TablestoreStore(Store):
         self.connection = TablestoreConnection(endpoint, instance, credentials, region=region)
         self.writer = Writer(self.connection, write_options or WriteOptions())
         self.meta = MetaTable(self.connection, meta_table)
+        self._service = TunnelService(self.connection)
         self._client = client
         self.url = f"tablestore+{self.connection.endpoint}/{instance}"
         self.id = self.url
@@ -153,13 +155,22 @@ class TablestoreStore(Store):
         base_channels: int | None = None,
         **options: Any,
     ) -> Tunnel:
+        """Subscribe to a table; see `headrace.ports.Store.create_tunnel`. The service divides base data itself."""
+        wanted = TunnelKind.parse(kind)
         if not isinstance(table, str):
-            return self.create_tunnel_of_tables(table, name, TunnelKind.parse(kind))
+            return self.create_tunnel_of_tables(table, name, wanted)
         check_names("a tunnel of this store", options, self.capabilities.tunnel_options)
         begin = start if isinstance(start, Start) else Start.parse(start)
         handle = self.table(table)
-        tunnel_id = create_tunnel(self.connection, table, name, TunnelKind.parse(kind), begin, base_channels)
-        return self._tunnel(find_tunnel(self.connection, tunnel_id, table), handle)
+        check_new(name, wanted, begin, base_channels)
+        config = None
+        if begin.timestamp is not None:
+            config = tunnel_pb.StreamTunnelConfig(start_offset=microseconds(begin.timestamp) * 1000)
+        elif wanted is TunnelKind.STREAM:
+            earliest = begin.kind is StartKind.EARLIEST
+            config = tunnel_pb.StreamTunnelConfig(flag=tunnel_pb.EARLIEST if earliest else tunnel_pb.LATEST)
+        tunnel_id = self._service.create(table, name, wanted, start=config)
+        return self._tunnel(self._find(tunnel_id, table), handle)
 
     def tunnel(
         self,
@@ -167,12 +178,12 @@ class TablestoreStore(Store):
         table: str | None = None,
         columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None,
     ) -> Tunnel:
-        info = find_tunnel(self.connection, id_or_name, table)
+        info = self._find(id_or_name, table)
         return self._tunnel(info, self.table(info.table_name, columns))
 
     def tunnels(self, table: str | None = None) -> list[Tunnel]:
         handles = {} if table is None else {table: self.table(table)}
-        infos = list_tunnels(self.connection, table)
+        infos = self._listed(table)
         for name in sorted({info.table_name for info in infos} - handles.keys()):
             # A table may be dropped, with its tunnels, while others are listed.
             with contextlib.suppress(NotFoundError):
@@ -181,13 +192,24 @@ class TablestoreStore(Store):
 
     def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:
         try:
-            drop_tunnel(self.connection, self.meta, find_tunnel(self.connection, id_or_name, table))
+            info = self._find(id_or_name, table)
+            self._service.delete(info.table_name, info.tunnel_name)
+            TablestoreBatches(self.meta, info.tunnel_id).forget_all()
         except NotFoundError:
             if not missing_ok:
                 raise
 
+    def _listed(self, table: str | None) -> list[tunnel_pb.TunnelInfo]:
+        """Return the tunnels of one or all tables, the oldest first."""
+        infos: Sequence[tunnel_pb.TunnelInfo] = self._service.tunnels(table)
+        return sorted(infos, key=lambda info: (info.create_time, info.tunnel_id))
+
+    def _find(self, id_or_name: str, table: str | None) -> tunnel_pb.TunnelInfo:
+        tunnels = self._listed(table)
+        return find(tunnels, lambda info: Named(info.tunnel_id, info.tunnel_name, info.table_name), id_or_name, table)
+
     def _tunnel(self, info: tunnel_pb.TunnelInfo, table: Table) -> Tunnel:
-        return TablestoreTunnel(TunnelService(self.connection), self.meta, table, info, self._client)
+        return TablestoreTunnel(self._service, self.meta, table, info, self._client)
 
     # -- the rest -----------------------------------------------------------------------------------
 
