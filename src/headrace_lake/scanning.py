@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.tables.conditions import KeyRange, Predicate
-from headrace.model.tables.schema import Key, TableSchema
+from headrace.model.tables.schema import Column, Key, TableSchema
 from headrace.rows.by_position import sort_indices
+from headrace.rows.conditions import operands
 from headrace.rows.satisfied import satisfied
 from headrace_lake import data_files
 from headrace_lake.data_files import RowNumbers
@@ -118,6 +119,60 @@ def _can_satisfy(constants: Mapping[str, pa.Scalar], schema: TableSchema, condit
         return True
     row = pa.RecordBatch.from_pydict({each.column: pa.repeat(constants[each.column], 1) for each in certain})
     return bool(satisfied(row, [schema.column(each.column) for each in certain], certain).num_rows)
+
+
+class Bounds(NamedTuple):
+    """The values of a column in a file.
+
+    Attributes:
+        values: bounds of the values that are not null; None if all are null.
+        nulls: whether some can be null.
+    """
+
+    values: tuple[Any, Any] | None
+    nulls: bool
+
+
+def can_satisfy(bounds: Mapping[str, Bounds], schema: TableSchema, conditions: Sequence[Predicate]) -> bool:
+    """Return whether rows with values between bounds can satisfy conditions.
+
+    Args:
+        bounds: the bounds of some columns of integers, texts, dates or times.
+    """
+    return all(
+        _is_possible(bounds[each.column], schema.column(each.column), each)
+        for each in conditions
+        if each.column in bounds
+    )
+
+
+def _is_possible(bounds: Bounds, column: Column, condition: Predicate) -> bool:
+    if condition.operator == "is null":
+        return bounds.nulls
+    if bounds.values is None or condition.operator in ("is not null", "!="):
+        return bounds.values is not None
+    try:
+        values = operands(column, condition).to_pylist()
+    except OverflowError:
+        # A year that Python does not have.
+        return True
+    return any(_is_between(*bounds.values, condition.operator, each) for each in values)
+
+
+def _is_between(low: Any, high: Any, operator: str, value: Any) -> bool:
+    match operator:
+        case "<":
+            return bool(low < value)
+        case "<=":
+            return bool(low <= value)
+        case ">":
+            return bool(high > value)
+        case ">=":
+            return bool(high >= value)
+        case "starts with":
+            return bool(low[: len(value)] <= value <= high)
+        case _:
+            return bool(low <= value <= high)
 
 
 def selected(rows: pa.Table, schema: TableSchema, selection: Selection) -> Iterator[pa.RecordBatch]:

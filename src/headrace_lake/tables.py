@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.errors import SchemaError
 from headrace.model.tables.changes import RowChange
-from headrace.model.tables.conditions import KeyRange, Where, parse_where
+from headrace.model.tables.conditions import KeyRange, Predicate, Where, parse_where
 from headrace.model.tables.schema import KeyValue, TableSchema
 from headrace.ports import Rows, Table, TrimReport
 from headrace.rows import check_not_null, to_arrow
@@ -41,8 +41,12 @@ class FileTable(Table):
     """A table whose rows are in files."""
 
     @abstractmethod
-    def _version(self) -> Version:
-        """Return the newest version."""
+    def _version(self, conditions: Sequence[Predicate] = ()) -> Version:
+        """Return the newest version.
+
+        Args:
+            conditions: the conditions of a scan: files without rows that satisfy them can be left out.
+        """
 
     @abstractmethod
     def _write(self, change: RowChange, rows: pa.Table, *, keep_nulls: bool = True) -> int:
@@ -102,10 +106,10 @@ class FileTable(Table):
         read_ahead: bool = True,
     ) -> pa.RecordBatchReader:
         check_scan_sizes(limit, batch_rows)
-        version = self._version()
+        conditions = parse_where(where)
+        version = self._version(conditions)
         schema = version.schema
         names = _names(schema, columns)
-        conditions = parse_where(where)
         for condition in conditions:
             schema.column(condition.column)
         selection = Selection(names, typed_range(schema, keys or KeyRange()), conditions)

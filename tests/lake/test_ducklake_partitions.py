@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import SchemaError, UnsupportedError
+from headrace.errors import SchemaError, StoreError, UnsupportedError
 from headrace.model.findings import Status
 from headrace.model.tables.changes import RowChange
 from headrace_lake.ducklake import writing
@@ -172,6 +172,51 @@ def test_what_headrace_does_not_divide_is_refused(
     with pytest.raises(UnsupportedError, match="partition"):
         store.maintenance("p").compact()
     assert [each["id"] for each in store.table("p")] == [1]
+
+
+def test_a_scan_reads_only_files_of_its_partitions(store: DuckLakeStore, url: str, tmp_path: Path) -> None:
+    table = store.create_table("p", COLUMNS | {"ts": "timestamp_ntz"}, "id", partition_by=["day", "text"])
+    days, noon = (DAY, LATER, None), datetime.datetime(2026, 1, 1, 12)
+    rows = [
+        row(number, days[number % 3], "é" if number % 2 else None)
+        | {"ts": noon + datetime.timedelta(days=number % 3, microseconds=number)}
+        for number in range(24)
+    ]
+    table.put(rows)
+    # A row in the catalog has no partition.
+    table.put([row(24, LATER, "é") | {"ts": None}])
+    rows.append(row(24, LATER, "é") | {"ts": None})
+    partitions = {
+        name: (day, text)
+        for name, day, text in catalog(
+            url,
+            "SELECT d.path, max(v.partition_value) FILTER (WHERE v.partition_key_index = 0),"
+            " max(v.partition_value) FILTER (WHERE v.partition_key_index = 1)"
+            " FROM ducklake_data_file d JOIN ducklake_file_partition_value v USING (data_file_id) GROUP BY d.path",
+        )
+    }
+    assert len(partitions) == 6
+    for name, (day, text) in partitions.items():
+        if (day, text) != (str(LATER), "é"):
+            next(tmp_path.rglob(name)).unlink()
+    kept = [each for each in rows if (each["day"], each["text"]) == (LATER, "é")]
+    conditions: list[Any] = [
+        {"day": LATER, "text": "é"},
+        {"day": [LATER, datetime.date(2030, 1, 1)], "text": "é"},
+        [("day", ">", DAY), ("text", "is not null", None)],
+        [("day", ">=", LATER), ("text", "starts with", "é")],
+        [("day", "<=", LATER), ("day", "!=", DAY), ("ts", ">", noon + datetime.timedelta(hours=1)), ("text", ">", "e")],
+    ]
+    for where in conditions:
+        found = [each for each in kept if each["ts"] is not None or not any("ts" in part for part in where)]
+        assert table.scan(where=where).read_all().to_pylist() == found
+    unknown: list[Any] = [{"day": datetime.date(2030, 1, 1)}, [("day", "<", DAY)], [("text", "starts with", "éa")]]
+    for where in unknown:
+        assert table.scan(where=where).read_all().num_rows == 0
+    others: list[Any] = [{"day": None}, {"text": None}, [("day", "<", LATER)], [("text", "!=", "x")], {"ts": noon}]
+    for where in others:
+        with pytest.raises(StoreError, match="does not exist"):
+            table.scan(where=where).read_all()
 
 
 def test_values_that_a_catalog_does_not_have(store: DuckLakeStore) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.errors import UnsupportedError
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
-from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.model.tables.options import PARTITION_BY, TableOptions, check_option_names
 from headrace.model.tables.schema import TableSchema, parse_columns
 from headrace.ports import TableDescription
@@ -77,7 +77,7 @@ class DeltaTable(FileTable):
         snapshot.check_readable()
         return snapshot
 
-    def _version(self) -> _Rows:
+    def _version(self, conditions: Sequence[Predicate] = ()) -> _Rows:
         return _Rows(self._readable())
 
     @property

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from headrace.errors import HeadraceError, NotFoundError, OptionError, StoreError
+from headrace.model.tables.conditions import Predicate
 from headrace.stores.opening import CREATION
 from headrace.stores.postgres.for_lakes import Bulk, PostgresStore
 from headrace.support import failpoints
@@ -105,9 +106,9 @@ class LakeDatabase:
             found = self._definitions[name] = self.lake.definition(bulk, name)
         return found
 
-    def state(self, name: str) -> State:
-        """Return the rows of a table."""
-        return self.read(lambda bulk: state.load(self.lake, bulk, self.definition(bulk, name)))
+    def state(self, name: str, conditions: Sequence[Predicate] = ()) -> State:
+        """Return the rows of a table; with conditions, without files that have no rows that satisfy them."""
+        return self.read(lambda bulk: state.load(self.lake, bulk, self.definition(bulk, name), conditions=conditions))
 
     def change(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace.errors import UnsupportedError
-from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.model.tables.schema import TableSchema
 from headrace.rows.by_position import compared, sort_indices
 from headrace.rows.fields import with_fields
@@ -140,15 +140,55 @@ class State:
         return scanning.ranges([(file.path, file.bounds) for file in self.files], self.definition.schema, count)
 
 
-def load(lake: Lake, bulk: Bulk, definition: Definition, *, inlined: bool = True) -> State:
+def load(
+    lake: Lake, bulk: Bulk, definition: Definition, *, inlined: bool = True, conditions: Sequence[Predicate] = ()
+) -> State:
     """Return the rows of a table in the newest snapshot of a transaction.
 
     Args:
         inlined: read the rows in the catalog, too.
+        conditions: conditions on rows: files are left out that have none, by the statistics of the catalog.
     """
     empty = definition.schema.nullable().empty_table()
     parts = [read_inlined(lake, bulk, definition, each) for each in definition.inlined] if inlined else []
-    return State(definition, files_of(lake, bulk, definition), pa.concat_tables([empty, *parts]))
+    files = files_of(lake, bulk, definition)
+    bounds = _bounds(lake, bulk, definition, {each.column for each in conditions}) if files else {}
+    files = [each for each in files if scanning.can_satisfy(bounds.get(each.id, {}), definition.schema, conditions)]
+    return State(definition, files, pa.concat_tables([empty, *parts]))
+
+
+def _bounds(
+    lake: Lake, bulk: Bulk, definition: Definition, names: Collection[str]
+) -> Mapping[int, Mapping[str, scanning.Bounds]]:
+    """Return the bounds of some columns in each file of the newest snapshot, where they are known."""
+    columns = {each.id: each for each in definition.columns if each.name in names and _has_bounds(each.type)}
+    found: dict[int, dict[str, scanning.Bounds]] = {}
+    rows = columns and lake.rows(
+        bulk,
+        "SELECT f.data_file_id AS file, s.column_id, s.min_value AS low, s.max_value AS high,"
+        " s.null_count IS DISTINCT FROM 0 AS nulls, s.null_count = f.record_count AS no_values"
+        " FROM {c}.ducklake_data_file f JOIN {c}.ducklake_file_column_stats s USING (data_file_id)"
+        " WHERE f.table_id = {table} AND f.end_snapshot IS NULL AND s.column_id = ANY ({columns}::bigint[])",
+        table=definition.id,
+        columns=list(columns),
+    )
+    for row in rows or ():
+        column = columns[row["column_id"]]
+        bounds = None
+        if row["low"] is not None and row["high"] is not None:
+            try:
+                bounds = tuple(pa.scalar(row[side]).cast(column.type).as_py() for side in ("low", "high"))
+            except (pa.ArrowInvalid, OverflowError):
+                # A year that Python does not have.
+                continue
+        if bounds is not None or row["no_values"]:
+            found.setdefault(row["file"], {})[column.name] = scanning.Bounds(bounds, row["nulls"])
+    return found
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    # The text of an instant has the time zone of DuckDB's session.
+    return data_files.has_bounds(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)
 
 
 def files_of(lake: Lake, bulk: Bulk, definition: Definition) -> list[LakeFile]:

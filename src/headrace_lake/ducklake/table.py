@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from headrace.errors import UnsupportedError
 from headrace.model.tables.changes import RowChange
+from headrace.model.tables.conditions import Predicate
 from headrace.model.tables.options import PARTITION_BY, TableOptions, check_option_names
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import TableDescription
@@ -67,8 +68,8 @@ class LakeTable(FileTable):
     def identity(self) -> str:
         return self.definition().uuid
 
-    def _version(self) -> State:
-        return self._database.state(self.name)
+    def _version(self, conditions: Sequence[Predicate] = ()) -> State:
+        return self._database.state(self.name, conditions)
 
     def _write(self, change: RowChange, rows: pa.Table, *, keep_nulls: bool = True) -> int:
         files = NewFiles()

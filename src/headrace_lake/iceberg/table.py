@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow as pa
 from headrace.errors import UnsupportedError
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
+from headrace.model.tables.conditions import Predicate
 from headrace.model.tables.options import PARTITION_BY, TableOptions, check_option_names
 from headrace.model.tables.schema import TableSchema, parse_columns
 from headrace.ports import TableDescription
@@ -51,7 +52,7 @@ class IcebergTable(FileTable):
     def __repr__(self) -> str:
         return f"IcebergTable({self.name!r})"
 
-    def _version(self) -> Version:
+    def _version(self, conditions: Sequence[Predicate] = ()) -> Version:
         """Return the newest version.
 
         Raises:
