@@ -1,7 +1,7 @@
 """Parquet files with rows: writing with statistics, reading, and writes that reach the disk.
 
 A file of headrace has its rows in the order of the primary key, each key once. Its metadata says so, and names the
-table: another program's file has rows in any order.
+table and the key: another program's file has rows in any order, and the key of a table is a property that can change.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROW_GROUP_ROWS = 65_536
 _SETTINGS: Mapping[str, Any] = {"compression": "zstd", "dictionary_pagesize_limit": 64 << 10}
 PREFIX = "hr-"
 """The first characters of the names of headrace's files, so that orphans can be recognized."""
-_TABLE, _STATISTICS = b"headrace.table", b"headrace.statistics"
+_TABLE, _KEY, _STATISTICS = b"headrace.table", b"headrace.key", b"headrace.statistics"
 # Delta Lake's default: statistics of the first 32 columns.
 _INDEXED_COLUMNS = 32
 _TEXT_LENGTH = 32
@@ -77,7 +77,7 @@ def write_sorted(
             rows = rows.take(sort_indices(rows, schema.primary_key))
     rows = with_fields(rows, schema.arrow if fields is None else fields).drop_columns(list(without))
     statistics = _text(_statistics(rows, schema.primary_key))
-    write(path, _marked(rows, table, statistics))
+    write(path, rows.replace_schema_metadata(_marks(table, schema.primary_key, statistics)))
     return statistics
 
 
@@ -108,23 +108,19 @@ def write_ordered(
                 writer.write_table(_filled(rows), row_group_size=ROW_GROUP_ROWS)
                 if file.tell() >= least_bytes:
                     break
-            writer.add_key_value_metadata(_marks(table, _text(_together(found))))
+            writer.add_key_value_metadata(_marks(table, schema.primary_key, _text(_together(found))))
 
     _write(path, run)
     return _text(_together(found))
 
 
-def marked_as_sorted(rows: pa.Table, table: str) -> pa.Table:
+def marked_as_sorted(rows: pa.Table, table: str, key: Sequence[str]) -> pa.Table:
     """Return rows with the metadata of a file whose rows are in key order; see `is_sorted`."""
-    return _marked(rows, table, json.dumps({"numRecords": rows.num_rows}))
+    return rows.replace_schema_metadata(_marks(table, key, json.dumps({"numRecords": rows.num_rows})))
 
 
-def _marked(rows: pa.Table, table: str, statistics: str) -> pa.Table:
-    return rows.replace_schema_metadata(_marks(table, statistics))
-
-
-def _marks(table: str, statistics: str) -> dict[bytes, bytes]:
-    return {_TABLE: table.encode(), _STATISTICS: statistics.encode()}
+def _marks(table: str, key: Sequence[str], statistics: str) -> dict[bytes, bytes]:
+    return {_TABLE: table.encode(), _KEY: json.dumps(list(key)).encode(), _STATISTICS: statistics.encode()}
 
 
 def _check_key(rows: pa.Table, key: Sequence[str]) -> None:
@@ -167,12 +163,14 @@ def _write(path: Place, run: Callable[[Any], None]) -> None:
         raise
 
 
-def is_sorted(file: pq.ParquetFile, table: str) -> bool:
+def is_sorted(file: pq.ParquetFile, table: str, key: Sequence[str]) -> bool:
     """Return whether the rows of a file are in key order, because headrace has written it for this very table."""
     metadata = file.metadata.metadata or {}
     # A program that rewrites files could keep the metadata of one of them.
     rows = json.loads(metadata.get(_STATISTICS, b"{}")).get("numRecords")
-    return metadata.get(_TABLE) == table.encode() and rows == file.metadata.num_rows
+    # Files of release 0.1.0 do not name the key.
+    sorted_by = json.loads(metadata.get(_KEY, b"null"))
+    return metadata.get(_TABLE) == table.encode() and sorted_by in (None, [*key]) and rows == file.metadata.num_rows
 
 
 def opened(path: Place) -> pq.ParquetFile:

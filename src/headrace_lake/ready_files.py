@@ -49,7 +49,9 @@ def ready_files(staging: Staging, batch: int, writes: Sequence[Write], columns: 
     files, keys = ([staging.path(batch, each) for w in group for each in w.staged] for group in (whole, deletes))
     for path in files:
         with data_files.opened(path) as opened:
-            if not data_files.is_sorted(opened, columns.id) or not opened.schema_arrow.equals(schema.arrow):
+            if not data_files.is_sorted(opened, columns.id, schema.primary_key) or not opened.schema_arrow.equals(
+                schema.arrow
+            ):
                 return None
     if (len(files) < 2 and not keys) or not schema.primary_key:
         return ReadyFiles(whole[0].change, files)

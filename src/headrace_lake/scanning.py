@@ -104,7 +104,7 @@ def file_rows(
                 for number, bounds in enumerate(data_files.group_bounds(opened, key[0]))
                 if _can_have(bounds, selection.keys)
             ]
-        in_order = not key or data_files.is_sorted(opened, table)
+        in_order = not key or data_files.is_sorted(opened, table, key)
         for part in [[group] for group in groups] if in_order else [groups]:
             rows = data_files.read(opened, selection.fields(schema), part, constants, deleted)
             if not in_order:

@@ -204,6 +204,18 @@ def test_a_table_of_another_program_gets_a_key(store: Store, tmp_path: Path) -> 
     assert rows_of(tmp_path, "u") == list(table)
 
 
+def test_a_table_gets_another_key(store: Store, tmp_path: Path) -> None:
+    rows = [{"id": number, "name": str(9 - number)} for number in range(10)]
+    store.create_table("u", {"id": "long", "name": "string"}, "id").put(rows)
+    foreign(tmp_path, "u").alter.set_table_properties({"headrace.primaryKey": '["name"]'}, raise_if_not_exists=False)
+    table = store.table("u")
+    # The file is in the order of the former key.
+    assert [row["id"] for row in table] == [*range(9, -1, -1)]
+    assert table.scan(keys=KeyRange(("3",), ("6",))).read_all().column("id").to_pylist() == [6, 5, 4]
+    table.put([{"id": 10, "name": "4"}])
+    assert [row["id"] for row in table] == [9, 8, 7, 6, 10, 4, 3, 2, 1, 0]
+
+
 def test_a_file_with_a_null_key_of_another_program_is_not_rewritten(store: Store, tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "u"), pa.table({"id": [3, None, 1], "name": ["c", "b", "a"]}))
     foreign(tmp_path, "u").alter.set_table_properties({"headrace.primaryKey": '["id"]'}, raise_if_not_exists=False)

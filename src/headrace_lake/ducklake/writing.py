@@ -398,7 +398,7 @@ def add_file(
         end: the snapshot that has deleted all of them.
     """
     path = files.path(definition.path)
-    data_files.write(path, data_files.marked_as_sorted(rows, definition.uuid))
+    data_files.write(path, data_files.marked_as_sorted(rows, definition.uuid, definition.schema.primary_key))
     size, number = path.stat().st_size, snapshot.new_file_id()
     lake.run(
         bulk,
