@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.tables.schema import TableSchema
-from headrace.rows.by_position import compared, sort_indices
+from headrace.rows.by_position import contained, sort_indices
 from headrace_lake import data_files
 from headrace_lake.data_files import RowNumbers
 from headrace_lake.places import Place
+
+
+class Found(NamedTuple):
+    """The rows of a file with some keys.
+
+    Attributes:
+        numbers: their numbers in the file.
+        rows: the rows themselves.
+        keys: the keys of all rows of the file; None if they were not all read.
+    """
+
+    numbers: RowNumbers
+    rows: pa.Table
+    keys: pa.Table | None
 
 
 class Keys:
@@ -54,16 +68,13 @@ class Keys:
         columns: Sequence[str] = (),
         constants: Mapping[str, pa.Scalar] | None = None,
         deleted: RowNumbers | None = None,
-    ) -> tuple[RowNumbers, pa.Table] | None:
-        """Return the rows of a file with these keys.
+    ) -> Found | None:
+        """Return the rows of a file with these keys; None if there are none.
 
         Args:
             columns: further columns of the result.
             constants: the values of columns that the file does not have.
             deleted: the rows of the file that are left out.
-
-        Returns:
-            The numbers of the rows in the file, and the rows themselves; None if there are none.
         """
         with data_files.opened(path) as opened:
             bounds = enumerate(data_files.group_bounds(opened, self._names[0]))
@@ -75,8 +86,10 @@ class Keys:
             found: list[pa.Table] = []
             names = [*self._names, *(name for name in columns if name not in self._names)]
             fields = pa.schema([self._schema.arrow.field(name) for name in names])
+            read: list[pa.Table] = []
             for group, wanted in groups.items():
                 keys = data_files.read(opened, self._fields, [group], constants)
+                read.append(keys)
                 places = self._matches(keys, wanted)
                 if deleted is not None:
                     places = places[~_has(deleted, starts[group] + places)]
@@ -87,7 +100,8 @@ class Keys:
                     found.append(data_files.read(opened, fields, [group], constants).take(pa.array(places)))
         if not numbers:
             return None
-        return np.concatenate(numbers), pa.concat_tables(found) if found else fields.empty_table()
+        rows = pa.concat_tables(found) if found else fields.empty_table()
+        return Found(np.concatenate(numbers), rows, pa.concat_tables(read) if len(read) == len(starts) - 1 else None)
 
     def _matches(self, keys: pa.Table, wanted: pa.Table) -> npt.NDArray[np.int64]:
         """Return the places of the wanted keys in ``keys``, ascending."""
@@ -103,7 +117,7 @@ class Keys:
         candidates = keys.take(pa.array(places))
         first = candidates.column(0).combine_chunks()
         rest = wanted.filter(pc.is_in(wanted.column(0), value_set=first))
-        return np.sort(places[compared(candidates, rest, self._names).left.to_numpy()])
+        return places[contained(candidates, rest, self._names)]
 
 
 def _has(numbers: RowNumbers, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

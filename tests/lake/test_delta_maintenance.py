@@ -89,7 +89,7 @@ def test_a_compaction_of_rows_that_compress_well_ends(store: Store) -> None:
     table = store.create_table("packed", {"id": "long", "name": "string", "day": "date"}, "id")
     assert isinstance(table, DeltaTable)
     for start in range(3):
-        table.put([{"id": number, "name": "much the same " * 50, "day": None} for number in range(start, 60_000, 3)])
+        table.put([{"id": number**3, "name": "much the same " * 50, "day": None} for number in range(start, 60_000, 3)])
     # In memory the rows have many times the bytes of the files.
     done = maintenance.compact(table, 20_000)
     assert done.before == 3

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -18,6 +20,8 @@ from tests.lake.streaming import ONCE, change, reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+DAY = datetime.timedelta(days=1)
 
 
 @pytest.fixture
@@ -49,6 +53,24 @@ def test_a_running_mirror_gets_new_columns_with_their_rows(
     finally:
         query.stop()
     assert [row["id"] for row in rows_of(tmp_path / "lake", "copy")] == [*range(6), 7]
+
+
+@pytest.mark.parametrize("vectorized", ["true", "false"])
+def test_spark_reads_the_data_files(spark: SparkSession, tmp_path: Path, lake: Store, vectorized: str) -> None:
+    table = lake.create_table("files", {"id": "long", "n": "int", "day": "date", "at": "timestamp"}, "id")
+    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    rows: list[dict[str, Any]] = [
+        {"id": number**3, "n": -number, "day": start.date() - number * DAY, "at": start + number * DAY}
+        for number in range(2000)
+    ]
+    table.put([row | {"at": None} if row["n"] % 9 == 0 else row for row in rows])
+    # Columns of different numbers are written as differences.
+    (file,) = (tmp_path / "lake" / "files").glob("*.parquet")
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    assert all("DELTA_BINARY_PACKED" in group.column(place).encodings for place in range(4))
+    spark.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
+    found = spark.read.parquet(str(file)).orderBy("id").toArrow()
+    assert found.cast(table.schema.nullable()).to_pylist() == list(table)
 
 
 def test_a_followed_query_with_its_state_in_the_home(

@@ -216,6 +216,50 @@ def test_a_table_gets_another_key(store: Store, tmp_path: Path) -> None:
     assert [row["id"] for row in table] == [9, 8, 7, 6, 10, 4, 3, 2, 1, 0]
 
 
+@pytest.mark.parametrize("changed", [[5], [1, 5, 9, 13, 17]])
+def test_some_row_groups_of_a_file_have_the_keys(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: list[int]
+) -> None:
+    monkeypatch.setattr(data_files, "ROW_GROUP_ROWS", 4)
+    columns = {"text": "string", "id": "long", "part": "long", "at": "timestamp"}
+    table = store.create_table("u", columns, ["id", "part"], partition_by="part")
+    rows = [{"text": str(number), "id": number, "part": 7, "at": NOON} for number in range(20)]
+    table.put(rows)
+    table.add_columns({"later": "string"})
+    for number in changed:
+        rows[number] = {"text": "new", "id": number, "part": 7, "at": None}
+    table.put([rows[number] | {"later": "x"} for number in changed])
+    table.delete([{"id": 2, "part": 7}])
+    at = NOON.replace(tzinfo=datetime.UTC)
+    expected = [
+        row | {"at": row["at"] and at, "later": "x" if row["id"] in changed else None} for row in rows if row["id"] != 2
+    ]
+    assert list(table) == rows_of(tmp_path, "u") == expected
+
+
+def test_numbers_that_differ_are_written_as_differences(store: Store, tmp_path: Path) -> None:
+    columns = {"id": "long", "few": "int", "day": "date", "at": "timestamp", "n": "struct<x: long>", "a.b": "long"}
+    table = store.create_table("u", columns, "id")
+    rows = [
+        {
+            "id": number * (-1) ** number * 2**52,
+            "few": number % 9,
+            "day": None if number % 8 == 7 else DAY + datetime.timedelta(number),
+            "at": NOON.replace(tzinfo=datetime.UTC) - datetime.timedelta(number),
+            "n": {"x": number},
+            "a.b": number,
+        }
+        for number in range(1000)
+    ]
+    table.put(rows)
+    assert rows_of(tmp_path, "u") == sorted(rows, key=lambda row: row["id"])
+    (file,) = (tmp_path / "u").glob("*.parquet")
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    found = {group.column(n).path_in_schema: group.column(n).encodings for n in range(group.num_columns)}
+    assert [name for name in found if "DELTA_BINARY_PACKED" in found[name]] == ["id", "day", "at"]
+    assert [name for name in found if "RLE_DICTIONARY" in found[name]] == ["few", "n.x", "a.b"]
+
+
 def test_a_file_with_a_null_key_of_another_program_is_not_rewritten(store: Store, tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "u"), pa.table({"id": [3, None, 1], "name": ["c", "b", "a"]}))
     foreign(tmp_path, "u").alter.set_table_properties({"headrace.primaryKey": '["id"]'}, raise_if_not_exists=False)

@@ -111,17 +111,29 @@ def aligned(keys: pa.Table, rows: pa.Table, names: Sequence[str], fields: pa.Sch
         rows: the rows, with the columns ``names`` and those of the result. No key occurs twice.
         fields: the columns of the result.
     """
-    codes = np.zeros(keys.num_rows + rows.num_rows, np.int64)
-    for name in names:
-        both = pa.concat_arrays([*keys.column(name).chunks, *rows.column(name).cast(keys.column(name).type).chunks])
-        encoded = both.dictionary_encode()
-        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
-        # Without gaps, products of several columns fit into 64 bits.
-        codes = np.unique(codes, return_inverse=True)[1]
+    codes = _codes(keys, rows, names)
     places = np.full(len(codes), -1, np.int64)
     places[codes[keys.num_rows :]] = np.arange(rows.num_rows)
     found = places[codes[: keys.num_rows]]
     return with_fields(rows.take(pa.array(found, mask=found < 0)), fields)
+
+
+def contained(rows: pa.Table, keys: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which rows have one of some keys. For a few thousand rows this takes less time than `compared`."""
+    codes = _codes(rows, keys, names)
+    return np.isin(codes[: rows.num_rows], codes[rows.num_rows :])
+
+
+def _codes(left: pa.Table, right: pa.Table, names: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return a number for each row of both tables, which is the same for the same key only."""
+    codes = np.zeros(left.num_rows + right.num_rows, np.int64)
+    for name in names:
+        both = pa.concat_arrays([*left.column(name).chunks, *right.column(name).cast(left.column(name).type).chunks])
+        encoded = both.dictionary_encode()
+        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
+        # Without gaps, products of several columns fit into 64 bits.
+        codes = np.unique(codes, return_inverse=True)[1]
+    return codes
 
 
 def _renamed(columns: Columns) -> pa.Table:

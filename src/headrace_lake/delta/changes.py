@@ -36,7 +36,7 @@ from headrace_lake.delta.partitions import divided
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.vectors import Vector
 from headrace_lake.folding import DELETED, TableWrite, last_state
-from headrace_lake.lookup import Keys
+from headrace_lake.lookup import Found, Keys
 from headrace_lake.places import Place, second_name
 from headrace_lake.ready_files import ReadyFiles
 
@@ -177,15 +177,15 @@ class Planner:
         def removal(file: DataFile) -> _Removal | None:
             same = (file.path, file.vector, snapshot.writes_vectors)
             if same not in self._removals and (found := _rows_of(keys, snapshot, file)) is not None:
-                self._removals[same] = self._removal(snapshot, file, found[0])
+                self._removals[same] = self._removal(snapshot, file, found)
             return self._removals.get(same)
 
         # Each file is waited for until it is on the disk.
         with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
             return [each for each in pool.map(removal, snapshot.files) if each is not None]
 
-    def _removal(self, snapshot: Snapshot, file: DataFile, rows: RowNumbers) -> _Removal:
-        before = snapshot.deleted(file)
+    def _removal(self, snapshot: Snapshot, file: DataFile, found: Found) -> _Removal:
+        before, rows = snapshot.deleted(file), found.numbers
         deleted = rows if before is None else np.union1d(before, rows)
         if file.stored_rows is None:
             file = replace(file, stored_rows=snapshot.count(file) + file.deleted_rows)
@@ -194,8 +194,7 @@ class Planner:
             return _Removal(file, (), rows, deleted)
         if snapshot.writes_vectors and len(deleted) <= _MOST_DELETED * file.stored_rows:
             return _Removal(file, None, rows, deleted)
-        left = snapshot.read(file, snapshot.schema.arrow, without=deleted)
-        new = snapshot.write(self._new_file(snapshot, file.partition), left, file.partition)
+        new = snapshot.rewrite(file, self._new_file(snapshot, file.partition), deleted, found.keys)
         return _Removal(file, [new], rows, deleted)
 
     def _shortened(self, snapshot: Snapshot, removals: Sequence[_Removal]) -> list[Shortened]:
@@ -248,13 +247,11 @@ def find(snapshot: Snapshot, keys: pa.Table, columns: Sequence[str] | None = Non
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = list(pool.map(lambda file: _rows_of(wanted, snapshot, file, names), snapshot.files))
     fields = schema.nullable(names)
-    parts = [with_fields(rows, fields) for _, rows in filter(None, found)]
+    parts = [with_fields(each.rows, fields) for each in filter(None, found)]
     return pa.concat_tables([fields.empty_table(), *parts])
 
 
-def _rows_of(
-    keys: Keys, snapshot: Snapshot, file: DataFile, columns: Sequence[str] = ()
-) -> tuple[RowNumbers, pa.Table] | None:
+def _rows_of(keys: Keys, snapshot: Snapshot, file: DataFile, columns: Sequence[str] = ()) -> Found | None:
     """Return the rows of a file with some keys; see `Keys.rows_of`."""
     if not keys.can_be_between(file.bounds):
         return None

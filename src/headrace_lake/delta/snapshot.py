@@ -203,15 +203,10 @@ class Snapshot:
         """Whether commits that change rows must have files of the change feed."""
         return self.properties.get("delta.enableChangeDataFeed") == "true"
 
-    def read(self, file: DataFile, fields: pa.Schema, *, without: RowNumbers | None = None) -> pa.Table:
-        """Return the rows of a file of the table, of this version or another one; see `data_files.read`.
-
-        Args:
-            without: the rows that are left out; by default the deleted ones.
-        """
+    def read(self, file: DataFile, fields: pa.Schema) -> pa.Table:
+        """Return the rows of a file of the table, of this version or another one; see `data_files.read`."""
         with data_files.opened(self.directory / file.path) as opened:
-            deleted = self.deleted(file) if without is None else without
-            return data_files.read(opened, fields, None, self.constants(file), deleted)
+            return data_files.read(opened, fields, None, self.constants(file), self.deleted(file))
 
     def read_difference(self, file: DataFile, other: DataFile, fields: pa.Schema) -> pa.Table:
         """Return the rows of a file that are deleted in another version of it."""
@@ -258,6 +253,21 @@ class Snapshot:
         """Write rows of one partition into a new file; see `data_files.write_sorted`."""
         statistics = data_files.write_sorted(self.directory / path, rows, self.schema, self.id, self.partition_columns)
         return self.added(path, statistics, partition)
+
+    def rewrite(self, file: DataFile, path: str, without: RowNumbers, keys: pa.Table | None) -> Added:
+        """Write the rows of a file into a new one.
+
+        Args:
+            without: the rows that are left out.
+            keys: the keys of all rows, if they were read.
+        """
+        with data_files.opened(self.directory / file.path) as opened:
+            rows = data_files.read(opened, self.schema.arrow, None, self.constants(file), without, keys)
+            in_order = data_files.is_sorted(opened, self.id, self.schema.primary_key)
+        statistics = data_files.write_sorted(
+            self.directory / path, rows, self.schema, self.id, self.partition_columns, in_order=in_order
+        )
+        return self.added(path, statistics, file.partition)
 
     def write_ordered(
         self, path: str, parts: Iterator[pa.Table], least_bytes: int, partition: Mapping[str, str | None]

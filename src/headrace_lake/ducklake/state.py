@@ -26,7 +26,7 @@ from headrace_lake.data_files import RowNumbers
 from headrace_lake.ducklake.catalog import Definition, InlinedTable, Lake
 from headrace_lake.ducklake.partitions import FilePartition
 from headrace_lake.ducklake.values import from_catalog
-from headrace_lake.lookup import Keys
+from headrace_lake.lookup import Found, Keys
 from headrace_lake.scanning import Selection
 
 _FLUSH = "CALL ducklake_flush_inlined_data('…') in DuckDB writes them into a file"
@@ -117,14 +117,14 @@ class State:
         fields = schema.nullable(names)
         wanted = Keys(schema, keys)
         parts = [fields.empty_table()]
-        parts += [with_fields(rows, fields) for _, (_, rows) in self.matches(wanted, names)]
+        parts += [with_fields(found.rows, fields) for _, found in self.matches(wanted, names)]
         if self.inlined.num_rows:
             rows = self.inlined.select(names)
             found = compared(rows.select(list(key)), keys.select(list(key)), key)
             parts.append(with_fields(rows.take(found.left), fields))
         return pa.concat_tables(parts)
 
-    def matches(self, keys: Keys, columns: Sequence[str] = ()) -> list[tuple[LakeFile, tuple[RowNumbers, pa.Table]]]:
+    def matches(self, keys: Keys, columns: Sequence[str] = ()) -> list[tuple[LakeFile, Found]]:
         """Return the files with rows of some keys, and these rows; see `Keys.rows_of`."""
         files = [file for file in self.files if keys.can_be_between(file.bounds)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -203,7 +203,7 @@ class TableChange:
 
     def _delete_in_files(self, before: State, keys: Keys) -> None:
         """Delete the rows of files with these keys."""
-        found = [(file, rows) for file, (rows, _) in before.matches(keys)]
+        found = [(file, each.numbers) for file, each in before.matches(keys)]
         few = sum(len(rows) for _, rows in found) <= INLINED_ROWS and self.definition.deletes is not None
         inlined: list[tuple[int, int]] = []
         for file, rows in found:

@@ -38,7 +38,7 @@ from headrace_lake import data_files
 from headrace_lake.folding import DELETED, TableWrite, last_state
 from headrace_lake.iceberg.files import local_path, location_of
 from headrace_lake.iceberg.version import StoredFile, Version, number_of
-from headrace_lake.lookup import Keys
+from headrace_lake.lookup import Found, Keys
 from headrace_lake.places import second_name, sync
 from headrace_lake.ready_files import ReadyFiles
 from headrace_lake.staging import WHOLE_ROWS, Columns
@@ -82,13 +82,19 @@ class NewFiles:
         self._paths.add(path)
         return path
 
-    def write(self, version: Version, rows: pa.Table) -> Iterator[DataFile]:
-        """Write rows into files of their partitions; yield the entry of each."""
+    def write(self, version: Version, rows: pa.Table, *, in_order: bool = False) -> Iterator[DataFile]:
+        """Write rows into files of their partitions; yield the entry of each.
+
+        Args:
+            in_order: whether the rows are known to be in key order.
+        """
         fields = version.columns.fields
         for partition, part in version.partitions(rows):
             for start in range(0, part.num_rows, _FILE_ROWS):
                 path, piece = self.path(version), part.slice(start, _FILE_ROWS)
-                statistics = data_files.write_sorted(path, piece, version.schema, version.id, fields=fields)
+                statistics = data_files.write_sorted(
+                    path, piece, version.schema, version.id, fields=fields, in_order=in_order
+                )
                 yield version.added(path, statistics, partition)
 
     def write_ordered(
@@ -204,13 +210,16 @@ class Planner:
         if file.path not in self._rewritten:
             assert self._keys is not None
             found = version.rows_of(self._keys, file)
-            self._rewritten[file.path] = None if found is None else self._rest(version, file, found[0])
+            self._rewritten[file.path] = None if found is None else self._rest(version, file, found)
         return self._rewritten[file.path]
 
-    def _rest(self, version: Version, file: StoredFile, rows: data_files.RowNumbers) -> list[DataFile]:
+    def _rest(self, version: Version, file: StoredFile, found: Found) -> list[DataFile]:
         with data_files.opened(file.path) as opened:
-            left = data_files.read(opened, version.schema.arrow, constants=file.constants, deleted=rows)
-        return list(self.files.write(version, left))
+            left = data_files.read(
+                opened, version.schema.arrow, constants=file.constants, deleted=found.numbers, known=found.keys
+            )
+            in_order = data_files.is_sorted(opened, version.id, version.schema.primary_key)
+        return list(self.files.write(version, left, in_order=in_order))
 
 
 class UncertainCommitError(StoreError):

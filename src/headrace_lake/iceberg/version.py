@@ -25,7 +25,6 @@ from headrace.model.tables.schema import TableSchema
 from headrace.rows.fields import with_fields
 from headrace.support.cached import cached_property
 from headrace_lake import data_files, scanning
-from headrace_lake.data_files import RowNumbers
 from headrace_lake.iceberg.files import local_path, location_of
 from headrace_lake.iceberg.partitions import check_spec, constants, partitions_of
 from headrace_lake.iceberg.schemas import (
@@ -37,7 +36,7 @@ from headrace_lake.iceberg.schemas import (
     check_history,
     table_schema,
 )
-from headrace_lake.lookup import Keys
+from headrace_lake.lookup import Found, Keys
 from headrace_lake.scanning import Selection
 from headrace_lake.staging import Columns
 
@@ -269,7 +268,7 @@ class Version:
 
     # -- rows ---------------------------------------------------------------------------------------------
 
-    def rows_of(self, keys: Keys, file: StoredFile, columns: Sequence[str] = ()) -> tuple[RowNumbers, pa.Table] | None:
+    def rows_of(self, keys: Keys, file: StoredFile, columns: Sequence[str] = ()) -> Found | None:
         """Return the rows of a file with some keys; see `Keys.rows_of`."""
         return keys.rows_of(file.path, columns, file.constants) if keys.can_be_between(file.bounds) else None
 
@@ -279,7 +278,7 @@ class Version:
         names = [name for name in schema.names if columns is None or name in columns or name in schema.primary_key]
         fields = schema.nullable(names)
         found = [self.rows_of(wanted, file, names) for file in self.files]
-        return pa.concat_tables([fields.empty_table(), *(with_fields(each[1], fields) for each in found if each)])
+        return pa.concat_tables([fields.empty_table(), *(with_fields(each.rows, fields) for each in found if each)])
 
     def scan(self, selection: Selection, files: Sequence[StoredFile] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some files, or of all, in key order; of a table without a key in no order."""
