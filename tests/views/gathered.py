@@ -76,8 +76,9 @@ class Gathered:
         }
         views = gather(self.plan, changes, self._kept, most=sys.maxsize)
         assert views is not None
-        for sign, rows in difference(*map(with_one_zero, self._answers(views))):
-            self._answer.add(rows, sign, strict=True)
+        if views:
+            for sign, rows in difference(*map(with_one_zero, self._answers(views))):
+                self._answer.add(rows, sign, strict=True)
         for name, change in changes.items():
             kept = self._kept[name].rows
             stays = pc.invert(pc.is_in(kept.column(ID), change.removed.column(ID).combine_chunks()))

@@ -75,6 +75,8 @@ class Part:
         own = {name: rows for name, rows in kept.items() if name in self.plan.tables}
         views = gather(self.plan, {name: each for name, each in changes.items() if name in own}, own, most=sys.maxsize)
         assert views is not None
+        if not views:
+            return {}
         before, after = ({name: side(each.rows, sign) for name, each in views.items()} for sign in (-1, 1))
         answers = (evaluate(self.sql, before), evaluate(self.sql, after))
         return dict(difference(*map(with_one_zero, answers)))

@@ -382,6 +382,8 @@ class Grammar:
         if roll < 0.5:
             low, high = rng.choice(literals), rng.choice(literals)
             return Expression(f"{column.text} BETWEEN {low} AND {high}")
+        if roll < 0.6 and column.kind == "string":
+            return Expression(f"{column.text} {rng.choice(('', 'NOT '))}LIKE {rng.choice(('a%', '%B', '%'))!r}")
         return Expression(f"{column.text} {rng.choice(_COMPARISONS)} {rng.choice(literals)}")
 
     def _subquery(self, scope: Sequence[Column], depth: int) -> Expression:

@@ -103,7 +103,7 @@ class GatheredBatch(GatheredInTasks):
             with batch_figures.part(running.tasks.job, batch, "gather"):
                 views = self.gathering.views(plan, small, running.tables, _MOST_ROWS)
         if views is not None:
-            return self._difference(running.session, views, query)
+            return self._difference(running.session, views, query) if views else {}
         _log.info("batch %d reaches more than %d rows: tasks read all rows", batch, _MOST_ROWS)
         return self._signed_whole(running, plan, query.rows_sql, changes)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.derived.gathering.between import keys_between
+from headrace.derived.gathering.conditions import satisfying
 from headrace.derived.gathering.model import Place
-from headrace.derived.gathering.routes import GatherPlan, Hop
+from headrace.derived.gathering.routes import GatherPlan, Hop, Need, Route
 from headrace.derived.gathering.row_keys import ID, row_bytes, row_keys
 from headrace.derived.own_names import SIGN
 from headrace.rows.by_position import sort_indices
@@ -39,8 +40,7 @@ class TableChange:
     @property
     def signed(self) -> pa.Table:
         """All rows, with -1 in column `SIGN` for a removed one, and 1 for an added one."""
-        sides = ((-1, self.removed), (1, self.added))
-        return pa.concat_tables(rows.append_column(SIGN, _repeated(sign, rows.num_rows)) for sign, rows in sides)
+        return pa.concat_tables([_with_sign(self.removed, -1), _with_sign(self.added, 1)])
 
 
 class KeptRows(Protocol):
@@ -81,7 +81,7 @@ class _TooManyRows(Exception):
 def gather(
     plan: GatherPlan, changes: Mapping[str, TableChange], kept: Mapping[str, KeptRows], most: int
 ) -> dict[str, TableViews] | None:
-    """Return the rows of each followed table that decide about the changes of the result.
+    """Return the rows of each followed table that decide about the changes of the result; none if nothing changes it.
 
     Returns None if they are more than ``most``.
 
@@ -91,8 +91,7 @@ def gather(
     """
     gathering = _Gathering(plan, changes, kept, most)
     try:
-        gathering.run()
-        return {table: gathering.views(table) for table in kept}
+        return {table: gathering.views(table) for table in kept} if gathering.run() else {}
     except _TooManyRows:
         return None
 
@@ -106,49 +105,59 @@ class _Gathering:
         self._changes = changes
         self._kept = kept
         self._whole = set(plan.whole)
-        self._old: dict[str, list[pa.Table]] = {name: [] for name in kept}
-        # The rows that were read for each occurrence, old ones and added ones.
+        # The rows of each occurrence that can take part in a result which changes, with column `SIGN`.
         self._rows: dict[int, list[pa.Table]] = {number: [] for number in range(len(plan.tables))}
         self._done: dict[Hop, set[bytes]] = {}
 
-    def run(self) -> None:
-        plan, changes = self._plan, self._changes
-        for name, each in changes.items():
-            self._old[name].append(each.removed)
+    def run(self) -> bool:
+        """Find the rows; return whether a change can change the result."""
+        plan, found = self._plan, False
         for number, table in enumerate(plan.tables):
-            change = None if table is None else changes.get(table)
+            change = None if table is None else self._changes.get(table)
             if change is None:
                 continue
+            rows = self._narrowed(number, change.signed, plan.needs[number])
+            if not rows.num_rows:
+                continue
             route = plan.routes[number]
-            if route is None:
+            compared = None if route is None else route.compared
+            reached = rows if compared is None else self._between(*compared, change)
+            if route is None or reached is None:
                 self._whole |= set(self._kept)
-                return
-            self._whole |= route.whole
-            self._add(number, change.removed, change.added)
-            # The rows of this route only: those of another one can lie beside it.
-            reached = {number: [change.removed, change.added]}
-            if route.compared is not None:
-                rows = self._between(*route.compared, change)
-                if rows is None:
-                    self._whole |= set(self._kept)
-                    return
-                start = route.compared[0].occurrence
-                reached = {start: rows}
-                self._add(start, *rows)
-            for hop in route.hops:
-                rows = self._looked_up(hop, reached.get(hop.start, []), set())
-                reached.setdefault(hop.end, []).extend(rows)
-                self._add(hop.end, *rows)
+                return True
+            if compared is not None:
+                self._add(number, rows)
+            found |= self._follow(route, number if compared is None else compared[0].occurrence, reached)
         for number in range(len(plan.tables)):
             if plan.tables[number] in self._whole:
                 self._spread_whole(number)
-        found = True
-        while found:
-            found = False
+        grows = found
+        while grows:
+            grows = False
             for hop in plan.completions:
-                rows = self._looked_up(hop, self._rows[hop.start], self._done.setdefault(hop, set()))
-                found |= any(part.num_rows for part in rows)
-                self._add(hop.end, *rows)
+                if self._rows[hop.start]:
+                    rows = self._looked_up(hop, pa.concat_tables(self._rows[hop.start]), plan.needs[hop.end], done=True)
+                    grows |= bool(rows.num_rows)
+                    self._add(hop.end, rows)
+        return found
+
+    def _follow(self, route: Route, start: int, rows: pa.Table) -> bool:
+        """Look up what rows of an occurrence reach; return whether they can take part in a result."""
+        reached = {start: rows}
+        for hop in route.hops:
+            found = self._looked_up(hop, reached[hop.start], self._plan.needs[hop.end])
+            reached[hop.end] = pa.concat_tables([reached[hop.end], found]) if hop.end in reached else found
+        if route.narrows:
+            for hop in reversed(route.hops):
+                reached[hop.start] = _starts(hop, reached[hop.start], reached[hop.end])
+            for hop in route.hops:
+                reached[hop.end] = _ends(hop, reached[hop.start], reached[hop.end])
+        if not reached[start].num_rows:
+            return False
+        self._whole |= route.whole
+        for number, found in reached.items():
+            self._add(number, found)
+        return True
 
     def _spread_whole(self, number: int) -> None:
         """Read the tables as a whole that depend on one which is read as a whole."""
@@ -158,36 +167,41 @@ class _Gathering:
                 self._whole.add(table)
                 self._spread_whole(hop.end)
 
-    def _add(self, number: int, *rows: pa.Table) -> None:
-        self._rows[number] += [part for part in rows if part.num_rows]
+    def _add(self, number: int, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self._rows[number].append(rows)
 
-    def _looked_up(self, hop: Hop, sources: Sequence[pa.Table], done: set[bytes]) -> list[pa.Table]:
-        """Return the rows at the end of a lookup, old and added ones, for keys that are not done."""
+    def _narrowed(self, number: int, rows: pa.Table, needs: Iterable[Need]) -> pa.Table:
+        """Return rows of an occurrence without those that take part in no result, as far as some lookups say."""
+        rows = satisfying(rows, self._plan.conditions[number])
+        for need in needs:
+            rows = _starts(need.hop, rows, self._looked_up(need.hop, rows, need.needs))
+        return rows
+
+    def _looked_up(self, hop: Hop, rows: pa.Table, needs: Iterable[Need], *, done: bool = False) -> pa.Table:
+        """Return the rows at the end of a lookup, old and added ones, which can take part in a result.
+
+        Args:
+            needs: the lookups of rows that they need.
+            done: whether to leave out keys for which the lookup was done so.
+        """
         table = self._plan.tables[hop.end]
         assert table is not None, "no lookup leads to a static table"
-        columns = tuple(place.column for place in hop.source)
-        keys = [row_keys(rows, columns, nulls=hop.nulls) for rows in sources if rows.num_rows]
-        if not keys:
-            return []
-        distinct = pc.unique(pa.chunked_array(keys)).drop_null()
+        kept = self._kept[table]
+        keys = _keys_of(hop, rows).unique().drop_null()
         if done:
-            distinct = distinct.filter(pc.invert(pc.is_in(distinct, pa.array(sorted(done), pa.binary()))))
-        done.update(distinct.to_pylist())
-        if not len(distinct):
-            return []
-        parts = range(0, len(distinct), _KEYS_AT_ONCE)
-        found = pa.concat_tables(
-            self._counted(self._kept[table].of_keys(hop.columns, distinct.slice(first, _KEYS_AT_ONCE)))
-            for first in parts
-        )
-        self._old[table].append(found)
-        change = self._changes.get(table)
-        if change is None or not change.added.num_rows:
-            return [found]
-        added = change.added.filter(pc.is_in(row_keys(change.added, hop.columns), distinct))
-        return [found, added]
+            seen = self._done.setdefault(hop, set())
+            keys = keys.filter(pc.invert(pc.is_in(keys, pa.array(sorted(seen), pa.binary()))))
+            seen.update(keys.to_pylist())
+        parts = range(0, len(keys), _KEYS_AT_ONCE)
+        found = [self._counted(kept.of_keys(hop.columns, keys.slice(first, _KEYS_AT_ONCE))) for first in parts]
+        signed = self._signed(table, pa.concat_tables([kept.schema.empty_table(), *found]))
+        if len(keys) and (change := self._changes.get(table)) is not None:
+            added = change.added.filter(pc.is_in(row_keys(change.added, hop.columns), keys))
+            signed = pa.concat_tables([signed, _with_sign(added, 1)])
+        return self._narrowed(hop.end, signed, needs) if signed.num_rows else signed
 
-    def _between(self, column: Place, value: Place, change: TableChange) -> list[pa.Table] | None:
+    def _between(self, column: Place, value: Place, change: TableChange) -> pa.Table | None:
         """Return rows whose comparison with a value changes; None if they can be any. The value is in one row."""
         table = self._plan.tables[column.occurrence]
         assert table is not None, "a comparison is one with a column of a followed table"
@@ -198,10 +212,18 @@ class _Gathering:
         keys = keys_between(old, new, kept.schema.field(column.column).type)
         if keys is None:
             return None
-        found = self._counted(kept.between(column.column, *keys, self._left))
-        self._old[table].append(found)
-        own = self._changes.get(table)
-        return [found] if own is None else [found, own.added]
+        found = self._signed(table, self._counted(kept.between(column.column, *keys, self._left)))
+        if (own := self._changes.get(table)) is not None:
+            found = pa.concat_tables([found, _with_sign(own.added, 1)])
+        return self._narrowed(column.occurrence, found, self._plan.needs[column.occurrence])
+
+    def _signed(self, table: str, rows: pa.Table) -> pa.Table:
+        """Return kept rows of a table with -1 in column `SIGN` for those that the batch removes, and 0 for others."""
+        change = self._changes.get(table)
+        if change is None:
+            return _with_sign(rows, 0)
+        removed = pc.is_in(rows.column(ID), one_array(change.removed.column(ID)))
+        return rows.append_column(SIGN, pc.if_else(removed, pa.scalar(-1, pa.int8()), pa.scalar(0, pa.int8())))
 
     def _counted(self, rows: pa.Table | None) -> pa.Table:
         """Return rows that were read, if they are not too many."""
@@ -211,32 +233,47 @@ class _Gathering:
         return rows
 
     def views(self, table: str) -> TableViews:
-        whole, change = table in self._whole, self._changes.get(table)
-        if whole:
-            before = self._counted(self._kept[table].all(self._left))
+        change = self._changes.get(table)
+        if table in self._whole:
+            rows = self._signed(table, self._counted(self._kept[table].all(self._left)))
+            if change is not None:
+                rows = pa.concat_tables([rows, _with_sign(change.added, 1)])
         else:
-            before = _distinct(self._old[table], self._kept[table].schema)
-        if change is None:
-            rows = before.append_column(SIGN, _repeated(0, before.num_rows))
-        else:
-            removed = pc.is_in(before.column(ID), one_array(change.removed.column(ID)))
-            signs = pc.if_else(removed, pa.scalar(-1, pa.int8()), pa.scalar(0, pa.int8()))
-            added = change.added.append_column(SIGN, _repeated(1, change.added.num_rows))
-            rows = pa.concat_tables([before.append_column(SIGN, signs), added])
+            parts = (self._rows[number] for number, name in enumerate(self._plan.tables) if name == table)
+            nothing = _with_sign(self._kept[table].schema.empty_table(), 0)
+            rows = _distinct(pa.concat_tables([nothing, *(each for part in parts for each in part)]))
         return TableViews(rows.take(sort_indices(rows, [ID])), change is not None)
 
 
-def _repeated(sign: int, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(sign, pa.int8()), count)
+def _with_sign(rows: pa.Table, sign: int) -> pa.Table:
+    return rows.append_column(SIGN, pa.repeat(pa.scalar(sign, pa.int8()), rows.num_rows))
 
 
-def _distinct(parts: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Return rows without repetitions."""
-    rows = pa.concat_tables([schema.empty_table(), *(part for part in parts if part.num_rows)])
-    codes = one_array(rows.column(ID)).dictionary_encode()
-    first = np.full(len(codes.dictionary), rows.num_rows, np.int64)
-    np.minimum.at(first, codes.indices.to_numpy(), np.arange(rows.num_rows))
-    return rows.take(pa.array(first))
+def _keys_of(hop: Hop, rows: pa.Table) -> pa.BinaryArray:
+    """Return the key with which a lookup begins at each row."""
+    return row_keys(rows, [place.column for place in hop.source], nulls=hop.nulls)
+
+
+def _starts(hop: Hop, rows: pa.Table, found: pa.Table) -> pa.Table:
+    """Return the rows for which a lookup has found one of some rows."""
+    return rows.filter(pc.is_in(_keys_of(hop, rows), row_keys(found, hop.columns)))
+
+
+def _ends(hop: Hop, rows: pa.Table, found: pa.Table) -> pa.Table:
+    """Return the rows that a lookup has found for some rows."""
+    return found.filter(pc.is_in(row_keys(found, hop.columns), _keys_of(hop, rows).drop_null()))
+
+
+def _distinct(rows: pa.Table) -> pa.Table:
+    """Return rows without repetitions: the old row with an id, and the added one."""
+    added = pc.greater(rows.column(SIGN), 0)
+    parts = []
+    for part in (rows.filter(pc.invert(added)), rows.filter(added)):
+        codes = one_array(part.column(ID)).dictionary_encode()
+        first = np.full(len(codes.dictionary), part.num_rows, np.int64)
+        np.minimum.at(first, codes.indices.to_numpy(), np.arange(part.num_rows))
+        parts.append(part.take(pa.array(first)))
+    return pa.concat_tables(parts)
 
 
 def difference(before: pa.Table, after: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -273,4 +310,4 @@ def by_sign(rows: pa.Table) -> list[pa.Table]:
 def with_signs(rows: Iterable[tuple[int, pa.Table]]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of each sign with column `SIGN` at the end."""
     for sign, each in rows:
-        yield from each.append_column(SIGN, _repeated(sign, each.num_rows)).to_batches()
+        yield from _with_sign(each, sign).to_batches()

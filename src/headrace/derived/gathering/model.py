@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from headrace.derived.gathering import constructs
+from headrace.derived.gathering.conditions import Condition
 from headrace.derived.gathering.constructs import Construct
 
 
@@ -62,6 +63,7 @@ class Occurrence:
         changes: whether it is a followed scan.
         key: the columns of its primary key; none if it has one row, or is static.
         unit: the number of the innermost unit that contains it.
+        conditions: they are true for each of its rows that takes part in a result.
     """
 
     number: int
@@ -70,6 +72,7 @@ class Occurrence:
     changes: bool
     key: tuple[str, ...]
     unit: int
+    conditions: list[Condition] = field(default_factory=list)
 
 
 @dataclass
@@ -90,6 +93,8 @@ class Unit:
         independent: its rows are rows of the result: the query, or a branch of UNION ALL.
         equalities: the number of equalities that are the whole condition of its outer join; 0 if that has more.
         optional: it is a side of an outer join, so a row of the result can lack its rows.
+        required: it is what EXISTS, IN or SEMI JOIN asks for: the rows outside take part in a result only with a row of
+            this unit.
         generators: the functions that make several rows of each of its rows, as texts.
         compared: for a scalar subquery that is the value of a table with one row, a column that WHERE compares with it
             for all rows of the unit around it, and the column of the value.
@@ -107,6 +112,7 @@ class Unit:
     independent: bool = False
     equalities: int = 0
     optional: bool = False
+    required: bool = False
     generators: list[str] = field(default_factory=list)
     compared: tuple[Place, Place] | None = None
 

@@ -9,15 +9,17 @@ whose results are the same in both. It reads
    otherwise, and an average would be one of some rows.
 
 Reading too many rows is harmless, because their results are the same in both evaluations. Where no equality leads on,
-the table is read as a whole.
+the table is read as a whole. Nothing is read for a row that takes part in no result, because a condition is false for
+it, or because it lacks a partner in a join or for EXISTS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.derived.gathering import constructs
+from headrace.derived.gathering.conditions import Condition
 from headrace.derived.gathering.constructs import Construct
 from headrace.derived.gathering.model import Link, Place, QueryModel, Unit
 
@@ -50,18 +52,32 @@ class Hop:
 
 
 @dataclass(frozen=True)
+class Need:
+    """A lookup that finds a row for each row that takes part in a result.
+
+    Attributes:
+        needs: the same for the rows that it finds.
+    """
+
+    hop: Hop
+    needs: tuple[Need, ...]
+
+
+@dataclass(frozen=True)
 class Route:
     """What a changed row of an occurrence reaches.
 
     Attributes:
         hops: the lookups, in order.
         whole: the tables that are read as a whole.
+        narrows: the lookups are those of a tree, and a row for which one of them finds nothing does not matter.
         compared: a column that is compared with one of the changed row. The lookups begin at the rows whose column is
             between the old and the new value.
     """
 
     hops: tuple[Hop, ...]
     whole: frozenset[str]
+    narrows: bool
     compared: tuple[Place, Place] | None = None
 
 
@@ -94,6 +110,8 @@ class GatherPlan:
         completions: the lookups for all rows that were read, which are repeated until they find nothing new.
         whole: the tables that each batch reads as a whole.
         full_reads: why tables are read as a whole.
+        conditions: for each occurrence what is true for its rows that take part in a result.
+        needs: for each occurrence lookups, of those above, which find rows with conditions for these rows.
     """
 
     tables: tuple[str | None, ...]
@@ -101,6 +119,8 @@ class GatherPlan:
     completions: tuple[Hop, ...]
     whole: frozenset[str]
     full_reads: tuple[FullRead, ...]
+    conditions: tuple[tuple[Condition, ...], ...]
+    needs: tuple[tuple[Need, ...], ...]
 
     def lookups_of(self, occurrence: int) -> list[Hop]:
         """Return the lookups for a change of an occurrence, without those in tables that are read as a whole."""
@@ -138,7 +158,9 @@ def plan_gather(model: QueryModel) -> GatherPlan:
 def plan_whole(tables: Iterable[str], construct: Construct) -> GatherPlan:
     """Return the plan of a query whose tables are always read as a whole, because of a construct."""
     names = tuple(tables)
-    return GatherPlan(names, (None,) * len(names), (), frozenset(names), (FullRead(construct, None, names),))
+    nothing = ((),) * len(names)
+    full_reads = (FullRead(construct, None, names),)
+    return GatherPlan(names, (None,) * len(names), (), frozenset(names), full_reads, nothing, nothing)
 
 
 class _Routes:
@@ -153,6 +175,8 @@ class _Routes:
         ]
         # Lookups of single rows first.
         self._steps.sort(key=lambda hop: not self._is_by_key(hop))
+        # A row stays without the other side of a FULL JOIN, and both sides lead to each other.
+        self._narrows = all(unit.other_side is None for unit in model.units)
         self._full: list[FullRead] = []
 
     def plan(self) -> GatherPlan:
@@ -164,13 +188,47 @@ class _Routes:
             completions += hops
             whole |= model.tables(missing)
             self._note(self._reason(unit), None, model.tables(missing))
-        return GatherPlan(
+        plan = GatherPlan(
             tuple(each.table if each.changes else None for each in model.occurrences),
             tuple(self._route(each.number) if each.changes else None for each in model.occurrences),
             tuple(dict.fromkeys(completions)),
             frozenset(whole),
             tuple(dict.fromkeys(self._full)),
+            tuple(tuple(each.conditions) for each in model.occurrences),
+            ((),) * len(model.occurrences),
         )
+        lookups = plan.lookups
+        needed = [hop for hop in self._needed() if hop.columns in lookups[model.occurrences[hop.end].table]]
+        needs = (self._needs(each.number, needed, {each.number}) for each in model.occurrences)
+        return replace(plan, needs=tuple(needs))
+
+    def _needed(self) -> Iterator[Hop]:
+        """Yield lookups that find a row for each row that takes part in a result: by its key, or for EXISTS and IN."""
+        model = self._model
+        if not self._narrows:
+            return
+        links = [(each.left, each.right) for each in model.links if self._is_usable(each)]
+        for sides in (*links, *((right, left) for left, right in links)):
+            if self._is_by_key(hop := self._hop(*sides)):
+                yield hop
+        for unit in model.units:
+            if unit.link is None or not unit.required or unit.grouped or not self._is_usable(unit.link):
+                continue
+            inside, outside = (model.occurrences[side[0].occurrence] for side in (unit.link.left, unit.link.right))
+            # An aggregate between them has a row without others.
+            if inside.unit == unit.number and outside.unit == unit.parent:
+                yield self._hop(unit.link.right, unit.link.left)
+
+    def _needs(self, start: int, needed: Iterable[Hop], seen: set[int]) -> tuple[Need, ...]:
+        """Return the lookups that lead from an occurrence to conditions, without those in occurrences seen before."""
+        found: list[Need] = []
+        for hop in needed:
+            if hop.start == start and hop.end not in seen:
+                seen.add(hop.end)
+                needs = self._needs(hop.end, needed, seen)
+                if needs or self._model.occurrences[hop.end].conditions:
+                    found.append(Need(hop, needs))
+        return tuple(found)
 
     def _note(self, construct: Construct, changed: int | None, tables: set[str]) -> None:
         """Note a read of whole tables, if there is one to read of more than one row."""
@@ -237,7 +295,7 @@ class _Routes:
             if path is None:
                 self._note_everything(occurrence, constructs.JOIN if unit.entries else self._reason(unit))
                 return None
-            return Route((*hops, *path), frozenset())
+            return self._as_route(occurrence, (*hops, *path), [])
         level = model.directly_in(unit.number)
         spread, missing = self._spread({at}, level) if at in level else ([], level)
         self._note(constructs.JOIN, occurrence, model.tables(missing))
@@ -246,7 +304,11 @@ class _Routes:
             if each.other_side is not None and each.parent == unit.number and each.number not in passed:
                 missing += model.inside(each.number)
                 self._note(constructs.BESIDE_FULL_JOIN, occurrence, model.tables(model.inside(each.number)))
-        return Route((*hops, *spread), frozenset(model.tables(missing)))
+        return self._as_route(occurrence, (*hops, *spread), missing)
+
+    def _as_route(self, start: int, hops: tuple[Hop, ...], missing: Iterable[int]) -> Route:
+        is_tree = len({start, *(hop.end for hop in hops)}) == len(hops) + 1
+        return Route(hops, frozenset(self._model.tables(missing)), self._narrows and is_tree)
 
     def _note_everything(self, occurrence: int, construct: Construct) -> None:
         """Note that a change of an occurrence reaches everything."""

@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias
 from headrace.derived.aggregate_calls import is_any_aggregate, is_generator
 from headrace.derived.gathering import constructs
 from headrace.derived.gathering.between import can_be_between
+from headrace.derived.gathering.conditions import Conditions, Named
 from headrace.derived.gathering.constructs import Construct
 from headrace.derived.gathering.model import Link, Occurrence, Origin, Output, Place, QueryModel, Unit
 from headrace.derived.gathering.names import Scope, Visible, alike
@@ -542,7 +543,9 @@ class _Reader:
 
     def _join(self, parent: int, words: Sequence[str]) -> Unit:
         shown = (word for word in words if word not in (",", "OUTER", "LATERAL"))
-        return self._unit(parent, "join", " ".join(shown), constructs.OUTER_JOIN)
+        unit = self._unit(parent, "join", " ".join(shown), constructs.OUTER_JOIN)
+        unit.required = "SEMI" in words
+        return unit
 
     def _enclose(self, own: Sequence[int], before: tuple[int, int], unit: int, words: Sequence[str]) -> Unit:
         """Put the relations to the left of a join into a unit."""
@@ -702,6 +705,20 @@ class _Reader:
     def _equal(self, condition: Range, scope: Scope, unit: int, joined: frozenset[int]) -> None:
         for left, right in self._equal_names(*condition):
             self._note(scope.origin(left), scope.origin(right), unit, joined)
+        if self._has_collations:
+            return
+        conditions = Conditions(self._text, lambda name: self._named_column(scope.origin(name)))
+        for number, found in conditions.of_occurrences(*condition).items():
+            occurrence = self.model.occurrences[number]
+            # The condition of an outer join leaves out rows of the side that can be missing only.
+            of_side = occurrence.unit in joined and self.model.units[occurrence.unit].other_side is None
+            if of_side if joined else occurrence.unit == unit:
+                occurrence.conditions += found
+
+    def _named_column(self, origin: Origin | None) -> Named | None:
+        if origin is None or len(origin) > 1 or origin[0].occurrence < 0:
+            return None
+        return Named(origin[0].occurrence, origin[0].column, self._kind(origin[0]))
 
     def _equal_names(self, start: int, end: int) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
         """Yield the names of plain columns that are equal wherever a condition is true."""
@@ -748,6 +765,8 @@ class _Reader:
         while index < end:
             if text.is_symbol(index, "(") and text.is_query(index):
                 own = self._unit(unit, "subquery", *self._named(index))
+                own.required = filters and (index - 1, text.after(index)) in text.conjuncts(start, end)
+                own.required &= text.is_word(index - 1, "EXISTS")
                 outputs = self.query(index + 1, text.closing[index], ctes, scope, own.number).outputs
                 if filters:
                     self._membership(start, end, index, outputs, scope, own)
@@ -788,6 +807,7 @@ class _Reader:
             return
         if negated and not all(self._is_never_null(place) for place in (*left, *right)):
             return
+        unit.required = not negated
         self._note(right, left, unit.number, frozenset((unit.number,)))
 
     def _comparison(
