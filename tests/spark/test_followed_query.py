@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 from pyspark.sql.types import (
@@ -318,6 +319,18 @@ def test_groups_over_inner_groups_are_kept_if_these_are_exact(spark: SparkSessio
     plan = checked(spark, text)
     assert plan.gathering is not None
     assert (plan.query.groups is not None) == by_group
+
+
+def test_queries_of_with_that_nothing_names_are_not_read(spark: SparkSession) -> None:
+    unnamed = "y AS (SELECT id AS i FROM others_now), z AS (SELECT max(i) AS m FROM y)"
+    rows = "SELECT a.id, b.user FROM orders_now a JOIN t b ON a.id = b.k"
+    plan = checked(spark, f"WITH t AS (SELECT k, user FROM orders_now), {unnamed} {rows}")
+    assert [scan.name for scan in plan.scans] == ["orders_now"]
+    assert plan.gathering is not None
+    assert plan.gathering.plan.full_reads == ()
+    assert plan.query.rows_sql == f"WITH t AS (SELECT k, user FROM orders_now) {rows}"
+    with pytest.raises(AnalysisException, match="nowhere"):
+        checked(spark, f"WITH t AS (SELECT k, user FROM orders_now), z AS (SELECT nowhere FROM others_now) {rows}")
 
 
 def test_inner_groups_whose_items_cannot_be_split_are_not_kept(spark: SparkSession) -> None:

@@ -37,6 +37,13 @@ class InnerQueries:
         self._replace(self._last(), read)
 
     @property
+    def has_unnamed(self) -> bool:
+        """Whether the WITH clause of the text has a query that nothing names."""
+        own = sum(each.last == len(self._text.tokens) for each in self._definitions)
+        kept = QueryText(self.text)
+        return own > sum(each.last == len(kept.tokens) for each in kept.definitions())
+
+    @property
     def text(self) -> str:
         """The text with its replacements, and without the queries of WITH that it no longer names."""
         return self._alone(self._last())

@@ -121,8 +121,10 @@ def _read(spark: SparkSession, text: str, scans: Mapping[str, FollowedScan], vie
         plan.states(keeps_previous=False)
         return plan
     refuse_constructs(text)
-    query = gathered_query(text, scans)
-    analysed = _analyse_text(spark, text, query, views)
+    analysed = _analyse_text(spark, text, gathered_query(text, scans), views)
+    if (queries := InnerQueries(text)).has_unnamed:
+        # No batch reads the tables of a query that nothing names.
+        text = queries.text
     plan = _gathered_plan(spark, text, scans, views, analysed)
     assert plan.gathering is not None
     if plan.gathering.reads_groups:
