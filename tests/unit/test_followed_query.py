@@ -104,6 +104,8 @@ def test_rows_carry_the_sign_and_the_order(text: str, rows_sql: str) -> None:
         ("INTERVAL 1 day, extract(day FROM max(ts)), day FROM orders_now GROUP BY day",
          "INTERVAL 1 day;extract(day FROM s0);g0"),
         ("window.start, window FROM orders_now GROUP BY window(ts, '1 minute')", "g0.`start`;g0"),
+        ("CASE WHEN window.end > min(ts) THEN 1 END, window FROM orders_now GROUP BY window(ts, '1 minute')",
+         "CASE WHEN g0.`end` > s0 THEN 1 END;g0"),
         ("f(k) AS a, k AS b, sum(v) AS c, c + b FROM orders_now GROUP BY ALL", "g0;g1;s0;(s0) + (g1)"),
         ("CASE WHEN k > 1 THEN k END end_, k FROM orders_now GROUP BY 1, k", "g0;g1"),
     ],

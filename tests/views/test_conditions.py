@@ -107,6 +107,16 @@ def test_conditions_leave_out_rows(condition: str, ids: list[int]) -> None:
         ("SELECT u FROM others o ANTI JOIN rows r ON o.r = r.id AND r.n = 1", [1]),
         ("SELECT n, count(*) AS c FROM rows WHERE n = 1 GROUP BY n HAVING n = 2", [1]),
         # Rows stay, or are compared by the condition of a part of the query only.
+        (
+            "SELECT id FROM (SELECT *, m AS end FROM rows) r "
+            "WHERE end < 99 AND CASE WHEN n = 1 AND t = 'aa' AND id = 1 THEN false ELSE true END",
+            ALL,
+        ),
+        (
+            "SELECT id FROM (SELECT *, m AS end FROM rows) r "
+            "WHERE CASE WHEN r.end = 1 AND n = 1 AND id < 3 THEN true ELSE true END",
+            ALL,
+        ),
         ("SELECT r.id FROM rows r LEFT JOIN others o ON o.r = r.id AND r.n = 1", ALL),
         ("SELECT r.id FROM rows r FULL JOIN others o ON o.r = r.id AND r.n = 1", ALL),
         ("SELECT r.id FROM rows r ANTI JOIN others o ON o.r = r.id AND r.n = 1", ALL),

@@ -38,6 +38,11 @@ def ends_operand(text: TokenText, index: int) -> bool:
     return not token.is_word(*OPERATORS)
 
 
+def ends_case(text: TokenText, index: int) -> bool:
+    """Return whether a token is the END of a CASE, which follows an operand. A column can have this name as well."""
+    return text.is_word(index, "END") and ends_operand(text, index - 1)
+
+
 def split_alias(text: TokenText, start: int, end: int) -> tuple[int, str | None]:
     """Return the end of an item's expression, and its alias or None."""
     last = text.tokens[end - 1]
@@ -55,7 +60,7 @@ def _closes_case(text: TokenText, start: int, end: int) -> bool:
         return False
     open_cases = 0
     for index in text.top(start, end - 1):
-        open_cases += text.is_word(index, "CASE") - text.is_word(index, "END")
+        open_cases += text.is_word(index, "CASE") - ends_case(text, index)
     return open_cases > 0
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from headrace.sql_text.cursor import QUERY_STARTS
-from headrace.sql_text.expressions import ends_operand, split_alias
+from headrace.sql_text.expressions import ends_case, ends_operand, split_alias
 from headrace.sql_text.lexer import Token, TokenKind, quote_name, tokenize
 from headrace.sql_text.script import ScriptPart
 from headrace.sql_text.token_text import TokenText
@@ -304,7 +304,7 @@ class QueryText(TokenText):
                 continue
             parts, between, cases = [], False, 0
             for index in self.top(start, end):
-                cases += self.is_word(index, "CASE") - self.is_word(index, "END")
+                cases += self.is_word(index, "CASE") - ends_case(self, index)
                 if self.is_word(index, "AND") and not between and not cases:
                     parts.append((start, index))
                     start = index + 1
