@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 import headrace
 from headrace.batches.feeds.channel_reading import read_channel
@@ -23,6 +24,7 @@ from headrace.model.tables.json_forms import Decimals, JsonForm
 from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.model.tunnels.values import FINISHED, ChannelKind
 from headrace.ports import Store, Tunnel
+from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.tunnels import log, stored_tunnels
 from headrace.stores.postgres.tunnels.positions import lsn_of
 from headrace.testing.reading import Change, drain, only_channel, read_batch, read_from, replay, run_to_the_end, unpack
@@ -317,6 +319,34 @@ def test_tables_are_named_by_patterns(store: Store, server: psycopg.Connection[A
         store.create_tunnel_of_tables("x*", "others")
     with pytest.raises(OptionError, match="needs their names"):
         store.create_tunnel_of_tables(["!public.log"], "others")
+
+
+def test_names_of_a_list_are_whole_names(store: Store, server: psycopg.Connection[Any], url: str) -> None:
+    names = ["a,b", "A b", " c ", 'd"e', "f.g", "Orders 2, old"]
+    for name in names:
+        server.execute(sql.SQL("CREATE TABLE {} (id bigint PRIMARY KEY)").format(sql.Identifier(name)))
+    tables = [TableName("public", name).text for name in names]
+    tunnel = store.create_tunnel([*tables, "orders"], "changes")
+    rows = list[tuple[str, str]]()
+    for name in (*names, "orders"):
+        server.execute(sql.SQL("INSERT INTO {} VALUES (1)").format(sql.Identifier(name)))
+        rows.append((name, '{"id":1}'))
+    channel = next(each for each in tunnel.channels() if each.kind is ChannelKind.STREAM)
+    found, _ = read_from(tunnel, channel.id, channel.committed)
+    assert sorted((each.row["table"], each.row["key"]) for each in found) == sorted(rows)
+    # Its own text names the same tables: for readers, for the tables that may join, and for a tunnel created again.
+    assert store.tunnel("changes", tunnel.table.name).id == tunnel.id
+    assert all(tunnel.table.covers(table, "") for table in tables)
+    assert not any(tunnel.table.covers(table, "") for table in ("a", "b", "old", "Orders 2", "c"))
+    assert not tunnel.describe().warnings
+    without = tunnel.table.without(["a,b"])
+    assert without is not None
+    rest = store.create_tunnel_of_tables(without, "rest", "Stream")
+    assert [rest.table.covers(table, "") for table in tables] == [False, *(True for _ in tables[1:])]
+    assert main(["tunnel", "create", "-s", url, "a,b", " c ", "two", "--kind", "Stream"]) == 0
+    assert store.tunnel("two").table.name == 'public."a,b", public." c "'
+    assert main(["tunnel", "create", "-s", url, "--tables", '"a,b", A b', "text", "--kind", "Stream"]) == 0
+    assert store.tunnel("text").table.name == 'public."a,b", public.A b'
 
 
 def test_the_table_of_such_a_tunnel_is_described_and_has_no_rows_to_read(

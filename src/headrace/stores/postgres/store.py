@@ -41,6 +41,7 @@ from headrace.stores.postgres.tunnels.joining import Joining
 from headrace.stores.postgres.tunnels.json_rows import SCHEMA
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.stored_tunnels import NewTable, StoredTunnel
+from headrace.stores.postgres.tunnels.table_patterns import TablePattern
 from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
 from headrace.stores.postgres.tunnels.tunnel_options import TunnelOptions
 from headrace.stores.postgres.tunnels.typed_tables import TypedTables
@@ -231,16 +232,16 @@ class PostgresStore(Store):
             options: see `create_tunnel`.
         """
         tunnel_kind = TunnelKind.parse(kind)
-        patterns = table_patterns.parse([tables] if isinstance(tables, str) else tables)
+        patterns = table_patterns.parse(tables)
         names = self._connection.run(lambda session: table_patterns.matching(session, patterns, self._schema))
         followed = [self.table(each.text) for each in names]
-        keyless = [each.text for each, table in zip(names, followed, strict=True) if not table.schema.primary_key]
+        keyless = [each for each, table in zip(names, followed, strict=True) if not table.schema.primary_key]
         if keyless:
+            leaving_out = [TablePattern(each.schema, each.table, left_out=True) for each in keyless[:3]]
             raise SchemaError(
                 "tables of the tunnel have no primary key",
-                received=keyless,
-                remedy="ALTER TABLE … ADD PRIMARY KEY (…), or leave them out: "
-                + ",".join(f"!{each.schema}.{each.table}" for each in names if each.text in keyless[:3]),
+                received=[each.text for each in keyless],
+                remedy="ALTER TABLE … ADD PRIMARY KEY (…), or leave them out: " + table_patterns.text_of(leaving_out),
             )
         return self._created(
             [NewTable(each.layout(), each.splits) for each in followed],
@@ -377,7 +378,7 @@ def _canonical(table: str) -> list[str]:
     if table_patterns.is_pattern(table):
         # The name of one table can have a comma or a star, too.
         with suppress(NotFoundError):
-            names.append(table_patterns.text_of(table_patterns.parse([table])))
+            names.append(table_patterns.text_of(table_patterns.parse(table)))
     if not names:
         return [TableName.parse(table).text]
     with suppress(NotFoundError):

@@ -72,7 +72,7 @@ def covers(database: TunnelDatabase, tunnel: str, patterns: str, name: str, iden
             if stored_tables.overlap(connection, list(members(statements, tunnel)), relation):
                 return True
             named = stored_tables.root(connection, relation) or named
-        return table_patterns.covers(table_patterns.parse([patterns]), named, database.schema)
+        return table_patterns.covers(table_patterns.parse(patterns), named, database.schema)
 
     return database.ask(read)
 
@@ -84,7 +84,7 @@ def others(database: TunnelDatabase, tunnel: str, patterns: str) -> list[TableNa
         if not members(statements, tunnel):
             # It was dropped.
             return []
-        parsed = table_patterns.parse([patterns])
+        parsed = table_patterns.parse(patterns)
         matching = table_patterns.matching(statements.connection, parsed, database.schema, missing_ok=True)
         followed = statements.execute(
             "SELECT n.nspname::text, c.relname::text FROM headrace.tunnel_table t JOIN pg_class c ON c.oid = t.relation"

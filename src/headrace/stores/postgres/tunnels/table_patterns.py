@@ -40,27 +40,28 @@ class TablePattern(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> TablePattern:
         """Return the pattern of a text, or raise `NotFoundError` for a text that cannot be the name of a table."""
-        name = TableName.parse(text.strip().removeprefix(_LEFT_OUT))
-        return cls(name.schema, name.table, text.strip().startswith(_LEFT_OUT))
+        name = TableName.parse(text.removeprefix(_LEFT_OUT))
+        return cls(name.schema, name.table, text.startswith(_LEFT_OUT))
 
     @property
     def text(self) -> str:
-        return f"{_LEFT_OUT if self.left_out else ''}{quoted(self.schema)}.{quoted(self.table)}"
+        """The pattern as `parse` reads it in a text with others."""
+        return f"{_LEFT_OUT if self.left_out else ''}{_quoted(self.schema)}.{_quoted(self.table)}"
 
     def matches(self, name: TableName) -> bool:
         return _matches(self.schema, name.schema) and _matches(self.table, name.table)
 
 
-def parse(texts: Sequence[str]) -> list[TablePattern]:
-    """Return the patterns of texts, of which each may have several, separated by commas.
+def parse(texts: str | Sequence[str]) -> list[TablePattern]:
+    """Return the patterns of a sequence, or of one text, which has them separated by commas outside of double quotes.
 
     Raises:
         OptionError: no text names tables to include.
     """
-    patterns = [TablePattern.parse(part) for text in texts for part in text.split(",")]
+    patterns = [TablePattern.parse(part) for part in (_parts(texts) if isinstance(texts, str) else texts)]
     if all(pattern.left_out for pattern in patterns):
         raise OptionError(
-            "a tunnel of several tables needs their names", received=list(texts), valid="names and patterns: public.*"
+            "a tunnel of several tables needs their names", received=texts, valid="names and patterns: public.*"
         )
     return patterns
 
@@ -104,7 +105,22 @@ def covers(patterns: Sequence[TablePattern], name: TableName, own: str) -> bool:
 
 def without(patterns: str, names: Sequence[str]) -> str:
     """Return patterns that also leave out some tables."""
-    return text_of(parse([patterns, *(f"{_LEFT_OUT}{name}" for name in names)]))
+    return text_of(parse([*_parts(patterns), *(f"{_LEFT_OUT}{name}" for name in names)]))
+
+
+def _parts(text: str) -> list[str]:
+    parts = [""]
+    # Every other piece is in double quotes.
+    for place, piece in enumerate(text.split('"')):
+        more, *others = [piece] if place % 2 else piece.split(",")
+        parts[-1] += f'"{more}' if place else more
+        parts += others
+    return [part.strip() for part in parts]
+
+
+def _quoted(part: str) -> str:
+    plain = "," not in part and not part.startswith(_LEFT_OUT) and part == part.strip()
+    return quoted(part) if plain else '"' + part.replace('"', '""') + '"'
 
 
 def _match(patterns: Sequence[TablePattern], name: TableName) -> bool:
