@@ -179,6 +179,19 @@ def test_a_choice_that_cannot_be_exact_is_refused_and_leaves_nothing(
     server.execute("UPDATE people SET age = 1")
 
 
+@pytest.mark.parametrize(
+    "further", ["public.keyless WHERE (true", "TABLES IN SCHEMA sales, TABLE public.keyless WHERE (true"]
+)
+def test_a_condition_publishes_no_further_tables(store: Store, server: Server, further: str) -> None:
+    server.execute("CREATE TABLE keyless (n int); INSERT INTO keyless VALUES (1); CREATE SCHEMA sales")
+    with pytest.raises(OptionError, match=r"(?s)by option where.*each parenthesis with its other one"):
+        store.create_tunnel("people", "some", where=f"id > 0), {further}")
+    assert store.tunnels() == []
+    assert server.execute("SELECT pubname FROM pg_publication").fetchall() == []
+    # The server would refuse updates of a table without a key that is published.
+    server.execute("UPDATE keyless SET n = 2")
+
+
 def test_a_filter_that_fails_for_a_change_is_named_and_hides_no_other_tunnel(store: Store, server: Server) -> None:
     server.execute("INSERT INTO people (id, name) VALUES (1, 'one')")
     store.create_tunnel("people", "all")

@@ -25,6 +25,9 @@ _INVALID_CONDITION = ("42", "22", "0A")
 # The version of the server that can publish stored generated columns.
 _GENERATED_COLUMNS = 180_000
 
+# The text of a condition can end its parenthesis, and name further tables. A schema has no condition.
+_PUBLISHED = "SELECT count(*) FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname = %s"
+
 
 def create_publication(
     database: TunnelDatabase,
@@ -76,16 +79,23 @@ def create_publication(
         except psycopg.Error as error:
             if where is None or not (error.sqlstate or "").startswith(_INVALID_CONDITION) or _no_right(error):
                 raise
-            raise OptionError(
-                "PostgreSQL cannot filter the rows of a publication by option where",
-                received=where,
-                valid="a condition on columns of the table, with built-in functions that have no effect",
-                remedy=f"the server says: {error.diag.message_primary}; {error.diag.message_detail or ''}".rstrip("; "),
-            ) from None
+            says = f"the server says: {error.diag.message_primary}; {error.diag.message_detail or ''}".rstrip("; ")
+            raise _no_condition(where, says) from None
         if where is not None:
+            if statements.first(_PUBLISHED, (name,)) != (1,):
+                raise _no_condition(where, "write each parenthesis with its other one, and no tables")
             check_condition(statements, name, tables[0])
 
     database.run(create)
+
+
+def _no_condition(where: str, remedy: str) -> OptionError:
+    return OptionError(
+        "PostgreSQL cannot filter the rows of a publication by option where",
+        received=where,
+        valid="a condition on columns of the table, with built-in functions that have no effect",
+        remedy=remedy,
+    )
 
 
 def _no_right(error: psycopg.Error) -> bool:
