@@ -70,6 +70,24 @@ def test_a_statement_is_split_into_parts() -> None:
     assert parse(f"CREATE STREAM m {body.text}")
 
 
+def test_a_column_named_end_does_not_end_a_case() -> None:
+    body = merge(
+        """INTO t USING s ON t.id = s.id AND end = s.end
+        WHEN MATCHED AND end > 1 AND CASE WHEN end IN (1) THEN end ELSE s.end END < 9
+          THEN UPDATE SET end = end, a = CASE WHEN s.case THEN 1 END
+        WHEN NOT MATCHED AND 1 < end THEN INSERT (id, end) VALUES (end, CASE end WHEN 1 THEN 2 END)
+        """
+    )
+    assert body.on.text == "t.id = s.id AND end = s.end"
+    update, insert = body.clauses
+    assert update.condition is not None
+    assert update.condition.text == "end > 1 AND CASE WHEN end IN (1) THEN end ELSE s.end END < 9"
+    assert [value.text for _, value in update.values or ()] == ["end", "CASE WHEN s.case THEN 1 END"]
+    assert insert.condition is not None
+    assert insert.condition.text == "1 < end"
+    assert [value.text for _, value in insert.values or ()] == ["end", "CASE end WHEN 1 THEN 2 END"]
+
+
 def test_aliases_are_optional() -> None:
     body = merge("INTO orders USING changes ON orders.id = changes.id WHEN MATCHED THEN DELETE")
     assert (body.target_alias, body.source_alias) == ("orders", "changes")

@@ -80,7 +80,7 @@ def operand_end(text: TokenText, start: int, end: int) -> int:
     elif text.is_word(start, "CASE"):
         depth = 0
         for index in text.top(start, end):
-            depth += text.is_word(index, "CASE") - text.is_word(index, "END")
+            depth += text.is_word(index, "CASE") - ends_case(text, index)
             if depth == 0:
                 break
         index += 1

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 from headrace.errors import SqlError
 from headrace.sql_text.cursor import Cursor
+from headrace.sql_text.expressions import ends_case
 from headrace.sql_text.lexer import Token
 from headrace.sql_text.script import Name, ScriptPart, StreamBody
+from headrace.sql_text.token_text import TokenText
 
 _OPENING, _CLOSING = ("(", "["), (")", "]")
 _FORM = "MERGE INTO target USING scan ON … WHEN [NOT] MATCHED … THEN …"
@@ -233,7 +235,8 @@ def _value(cursor: Cursor, *ends: str) -> ScriptPart:
 def _expression(cursor: Cursor, what: str, *ends: str, commas: bool = False) -> ScriptPart:
     """Read up to one of the words, a comma or a closing parenthesis outside of parentheses and of CASE … END."""
     start, last = cursor.start, None
-    depth = cases = 0
+    text = TokenText("", cursor.left(), strict=False)
+    index = depth = cases = 0
     while (token := cursor.peek()) is not None:
         if not depth and not cases and (token.is_word(*ends) or _ends_value(token, commas)):
             break
@@ -245,9 +248,9 @@ def _expression(cursor: Cursor, what: str, *ends: str, commas: bool = False) -> 
         if token.is_word("OVER") and following is not None and following.is_symbol("("):
             raise _unsupported(cursor, token, "a window function", "write an expression of one row")
         depth += (token.text in _OPENING) - (token.text in _CLOSING)
-        after_dot = last is not None and last.is_symbol(".")
-        cases += (token.is_word("CASE") - token.is_word("END")) if not after_dot else 0
+        cases += (token.is_word("CASE") and not text.is_symbol(index - 1, ".")) - ends_case(text, index)
         last = cursor.take()
+        index += 1
     if last is None:
         raise cursor.expected(what)
     return cursor.part(start, last.end)
