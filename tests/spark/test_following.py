@@ -244,6 +244,26 @@ def test_a_static_table_whose_rows_are_not_lost_can_change(
         assert first in kept_rows(spark)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT id, user FROM orders WHERE user IN (TABLE wanted)",
+        "FROM orders |> JOIN wanted USING (user) |> SELECT id, user",
+    ],
+)
+def test_a_static_table_is_the_same_in_each_batch_wherever_it_is_named(
+    spark: SparkSession, store: Store, orders: Table, tmp_path: Path, sql: str
+) -> None:
+    (tmp_path / "wanted.json").write_text('{"user": "u1"}\n')
+    spark.read.schema("user string").json(str(tmp_path / "wanted.json")).createOrReplaceTempView("wanted")
+    store.create_table("chosen", {"id": "long", "user": "string"}, "id")
+    with Following(spark, store, sql, ["orders"], "chosen", tmp_path) as following:
+        expected = following.advance()
+        (tmp_path / "wanted.json").write_text('{"user": "u2"}\n')
+        orders.put([{"id": 100, "user": "u1"}, {"id": 101, "user": "u2"}])
+        assert following.advance() == [*expected, {"id": 100, "user": "u1"}]
+
+
 def test_rows_of_static_tables_are_on_two_executors_of_other_machines(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,13 +52,48 @@ def test_a_text_that_renames_columns_uses_all(query: str, names: set[str] | None
     ],
 )
 def test_tables_are_found_outside_of_the_from_of_select(query: str, tables: list[str]) -> None:
-    assert list(named_elsewhere(QueryText(query))) == tables
+    assert [each.table for each in named_elsewhere(QueryText(query))] == tables
+
+
+def test_a_static_table_is_read_beside_a_query_of_with_that_has_its_name() -> None:
+    sql = "SELECT x FROM (WITH cities AS (SELECT x FROM orders) SELECT x FROM cities) UNION ALL TABLE cities"
+    assert gathered_query(sql, ["orders"]).others == ("cities",)
+    assert reading(sql, [StaticTable("cities", "kept", "")]) == sql.replace(
+        "TABLE cities", "SELECT * FROM `kept` AS `cities`"
+    )
 
 
 def test_a_query_of_with_can_have_the_name_of_the_static_table_that_it_reads() -> None:
     sql = "WITH cities AS (SELECT city FROM cities) SELECT id FROM orders JOIN cities ON true JOIN (SELECT 1) x"
     assert gathered_query(sql, ["orders"]).others == ("cities",)
     assert reading(sql, [StaticTable("cities", "kept", "")]) == sql.replace("FROM cities", "FROM `kept` AS `cities`")
+
+
+@pytest.mark.parametrize(
+    ("sql", "read"),
+    [
+        ("SELECT id FROM o WHERE k IN (TABLE dims)", "SELECT id FROM o WHERE k IN (SELECT * FROM `kept` AS `dims`)"),
+        (
+            "SELECT x FROM o UNION ALL TABLE dims ORDER BY x",
+            "SELECT x FROM o UNION ALL SELECT * FROM `kept` AS `dims` ORDER BY x",
+        ),
+        ("TABLE dims |> WHERE dims.x = 1", "SELECT * FROM `kept` AS `dims` |> WHERE dims.x = 1"),
+        ("SELECT x FROM o, f(TABLE dims)", "SELECT x FROM o, f(TABLE `kept`)"),
+        ("SELECT x FROM o, f(1, TABLE(dims))", "SELECT x FROM o, f(1, TABLE(`kept`))"),
+        ("FROM dims |> WHERE dims.x = 1", "FROM `kept` AS `dims` |> WHERE dims.x = 1"),
+        ("SELECT x FROM table JOIN dims USING (x)", "SELECT x FROM table JOIN `kept` AS `dims` USING (x)"),
+        ("FROM dims SELECT dims.x", "FROM `kept` AS `dims` SELECT dims.x"),
+        ("FROM o |> JOIN dims d USING (x)", "FROM o |> JOIN `kept` d USING (x)"),
+        ("FROM (o JOIN dims USING (x)) |> SELECT y", "FROM (o JOIN `kept` AS `dims` USING (x)) |> SELECT y"),
+        (
+            "SELECT y FROM dims JOIN (FROM dims |> SELECT x) u ON true",
+            "SELECT y FROM `kept` AS `dims` JOIN (FROM `kept` AS `dims` |> SELECT x) u ON true",
+        ),
+        ("WITH dims AS (SELECT * FROM o) TABLE dims", "WITH dims AS (SELECT * FROM o) TABLE dims"),
+    ],
+)
+def test_the_rows_of_a_static_table_are_read_wherever_it_is_named(sql: str, read: str) -> None:
+    assert reading(sql, [StaticTable("dims", "kept", "")]) == read
 
 
 def test_a_list_of_tables_before_a_pipe_is_refused() -> None:

@@ -341,7 +341,9 @@ def _renamed(query: ScriptPart, scans: Mapping[str, str]) -> str:
             f"WITH gives a query the name of a table that the view follows: {defined}",
             remedy="choose another name",
         )
-    elsewhere = next((name for name in named_elsewhere(text) if name.lower() in wanted), None)
+    elsewhere = next(
+        (each.table for each in named_elsewhere(text) if each.table and each.table.lower() in wanted), None
+    )
     if elsewhere is not None:
         raise SqlError(
             f"a materialized view reads its tables in FROM clauses of SELECT: {elsewhere}",

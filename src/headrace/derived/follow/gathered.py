@@ -28,7 +28,7 @@ from headrace.derived.gathering.scopes import Columns, UnclearStructure, read_mo
 from headrace.derived.used_names import used_names
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import Token, TokenKind
-from headrace.sql_text.query_text import SET_OPERATIONS, QueryText, Range
+from headrace.sql_text.query_text import SET_OPERATIONS, QueryText, Range, Relation
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -44,12 +44,12 @@ _EXACT_FUNCTIONS = GENERATORS | frozenset(
         "named_struct", "rank", "dense_rank", "row_number", "decimal", "varchar", "char",
     )
 )  # fmt: skip
-# Words before brackets that call nothing.
-_NO_CALLS = (
+NO_CALLS = (
     "IN", "EXISTS", "AND", "OR", "NOT", "ON", "USING", "AS", "FROM", "JOIN", "WHERE", "HAVING", "WHEN", "THEN", "ELSE",
     "SELECT", "DISTINCT", "ALL", "UNION", "INTERSECT", "EXCEPT", "OVER", "BY", "LATERAL", "BETWEEN", "CASE", "LIKE",
     "FILTER", "VALUES", "ROLLUP", "CUBE", "SETS",
 )  # fmt: skip
+"""Words before brackets that call nothing."""
 _NOT_IN_FROM = {
     "TABLESAMPLE": "write a condition on a hash of the key: WHERE pmod(hash(id), 10) = 0",
     "WATERMARK": "leave it out: a followed table needs no watermark",
@@ -132,16 +132,17 @@ def _tables(tokens: QueryText, scans: Collection[str]) -> tuple[tuple[str, ...],
                 read.append(known[name])
             elif relation.table not in others:
                 others.append(relation.table)
-    for name in named_elsewhere(tokens):
+    for relation in named_elsewhere(tokens):
         count += 1
+        name = ".".join(relation.name)
         if name.lower() in known:
             read.append(known[name.lower()])
-        elif name.lower() not in queries and name not in others:
+        elif not tokens.is_defined(relation) and name not in others:
             others.append(name)
     return tuple(dict.fromkeys(read)), tuple(others), count > 1
 
 
-def named_elsewhere(tokens: QueryText) -> Iterator[str]:
+def named_elsewhere(tokens: QueryText) -> Iterator[Relation]:
     """Yield the tables that a query names outside of a FROM clause of SELECT: in pipes, FROM before SELECT, TABLE.
 
     Raises:
@@ -160,11 +161,11 @@ def named_elsewhere(tokens: QueryText) -> Iterator[str]:
             continue
         if tokens.is_symbol(index, "(") and not tokens.is_query(index):
             inside = tokens.relations_within(index + 1, tokens.closing[index])
-            yield from (each.table for each in inside if each.table is not None and each.start not in read)
+            yield from (each for each in inside if each.table is not None and each.start not in read)
             continue
         if not token.is_name:
             continue
-        name, after = tokens.dotted(index)
+        after = tokens.dotted(index)[1]
         if tokens.is_symbol(after, "(") or (token.is_word("LATERAL") and tokens.is_call(after)):
             # LATERAL (SELECT …), LATERAL explode(…), or another function.
             continue
@@ -172,7 +173,7 @@ def named_elsewhere(tokens: QueryText) -> Iterator[str]:
         comma = next(ends, None)
         if comma is not None and tokens.is_symbol(comma, ",") and tokens.is_word(word, "FROM"):
             raise tokens.error("a followed query cannot have a list of tables here", comma, remedy="write CROSS JOIN")
-        yield ".".join(name)
+        yield next(tokens.relations(index, len(tokens.tokens)))
 
 
 def _last_select(tokens: QueryText, *, has_subqueries: bool) -> tuple[Range, Select]:
@@ -280,7 +281,7 @@ def check_exact(query: FollowedQuery, schemas: Iterable[StructType]) -> None:
         if (used is None or name in used) and re.search("float|double|variant", kind):
             raise NotSplit(f"inner groups of {field.name}, whose sums depend on the order")
     for index, token in enumerate(tokens.tokens):
-        called = tokens.is_call(index) and not token.is_word(*_NO_CALLS)
+        called = tokens.is_call(index) and not token.is_word(*NO_CALLS)
         if called and token.name.lower() not in _EXACT_FUNCTIONS and not _is_mean_of_decimals(tokens, index, types):
             raise NotSplit("inner groups of values that may be doubles")
         if token.is_symbol("/") or token.is_word("DOUBLE", "FLOAT", "REAL") or "e" in _number(token).lower():

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.batches.sinks.jobs import ANEW
+from headrace.derived.follow.gathered import NO_CALLS, named_elsewhere
 from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import FORMATS, format_named
 from headrace.model.own_names import PREFIX
@@ -189,10 +190,27 @@ def reading(sql: str, tables: Sequence[StaticTable]) -> str:
     """Return a query that reads the rows that were read, instead of the tables."""
     views = {table.name.lower(): table.view for table in tables}
     text = QueryText(sql)
-    edits = []
-    for relation in (relation for block in text.blocks() for relation in text.all_relations(block)):
-        view = None if relation.table is None or text.is_defined(relation) else views.get(relation.table.lower())
-        if view is not None:
+    # `named_elsewhere` yields some relations twice.
+    edits: dict[int, tuple[int, str]] = {}
+    of_select = [relation for block in text.blocks() for relation in text.all_relations(block)]
+    for relation in (*of_select, *named_elsewhere(text)):
+        table = relation.table
+        if table is None or text.is_defined(relation) or table.lower() not in views:
+            continue
+        name, start = quote_name(views[table.lower()]), relation.start
+        if text.is_word(start - 1, "TABLE") and not _is_argument(text, start - 1):
+            # TABLE dims takes no alias, but its columns can have its name.
+            edits[start - 1] = (relation.name_end, f"SELECT * FROM {name} AS {quote_name(table)}")
+        elif text.is_word(start - 1, "TABLE") or (text.is_symbol(start - 1, "(") and text.is_word(start - 2, "TABLE")):
+            edits[start] = (relation.name_end, name)
+        else:
             alias = "" if relation.implied_alias is None else f" AS {quote_name(relation.implied_alias)}"
-            edits.append((relation.start, relation.end, f"{quote_name(view)}{alias}"))
-    return text.render(0, len(text.tokens), edits)
+            edits[start] = (relation.end, f"{name}{alias}")
+    return text.render(0, len(text.tokens), [(start, *edits[start]) for start in sorted(edits)])
+
+
+def _is_argument(text: QueryText, index: int) -> bool:
+    """Return whether TABLE at a token begins an argument of a function, and not a query."""
+    before = index - 1
+    called = text.is_symbol(before, "(") and text.is_call(before - 1) and not text.is_word(before - 1, *NO_CALLS)
+    return called or text.is_symbol(before, ",")
