@@ -108,6 +108,7 @@ def test_rows_carry_the_sign_and_the_order(text: str, rows_sql: str) -> None:
          "CASE WHEN g0.`end` > s0 THEN 1 END;g0"),
         ("f(k) AS a, k AS b, sum(v) AS c, c + b FROM orders_now GROUP BY ALL", "g0;g1;s0;(s0) + (g1)"),
         ("CASE WHEN k > 1 THEN k END end_, k FROM orders_now GROUP BY 1, k", "g0;g1"),
+        ("CASE WHEN end > 1 THEN end END + 1 FROM orders_now GROUP BY CASE WHEN end > 1 THEN end END", "g0 + 1"),
     ],
 )  # fmt: skip
 def test_group_expressions_are_replaced_where_they_are_whole(text: str, items: str) -> None:
