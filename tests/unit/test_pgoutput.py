@@ -159,14 +159,15 @@ def test_a_new_description_of_a_relation_begins_new_images() -> None:
     assert (first.lsns.tolist(), third.lsns.tolist()) == ([9, 9], [10])
 
 
-def test_a_truncation_names_its_relations() -> None:
-    found = Decoder().decode(
-        pa.array([pg.relation(7, "t", [("k", types.TEXT)]), pg.begin(9, xid=4), pg.truncate(7), pg.commit(9)])
-    )
-    assert found.images == []
-    assert [(each.message, [r.name for r in each.relations], each.transaction.lsn) for each in found.truncations] == [
-        (2, ["t"], 9)
-    ]
+def test_a_truncation_is_one_of_each_wanted_relation() -> None:
+    described = [pg.relation(oid, name, [("k", types.TEXT)]) for oid, name in ((7, "t"), (8, "u"), (9, "v"))]
+    messages = pa.array([*described, pg.begin(9, xid=4), pg.truncate(7, 8, 9), pg.commit(9)])
+    for wanted, names in ((None, ["t", "u", "v"]), ([9, 7], ["t", "v"])):
+        found = Decoder(0, wanted).decode(messages)
+        assert found.images == []
+        assert [(each.message, each.relation.name, each.transaction.lsn) for each in found.truncations] == [
+            (4, name, 9) for name in names
+        ]
 
 
 def test_the_last_message_of_a_read_tells_its_commit() -> None:

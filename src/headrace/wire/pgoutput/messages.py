@@ -67,10 +67,10 @@ def commit_lsn(message: bytes) -> int:
 
 
 class Truncation(NamedTuple):
-    """A TRUNCATE of some relations; ``message`` is its number among all messages."""
+    """A TRUNCATE of a relation; ``message`` is its number among all messages."""
 
+    relation: Relation
     message: int
-    relations: tuple[Relation, ...]
     transaction: Transaction
 
 
@@ -171,7 +171,7 @@ class Decoder:
 
     Args:
         first: the LSN of the first wanted commit. Changes of earlier transactions are left out.
-        relations: the oids of the relations whose images are wanted; None for all.
+        relations: the oids of the relations whose changes are wanted; None for all.
     """
 
     def __init__(self, first: int = 0, relations: Collection[int] | None = None) -> None:
@@ -329,16 +329,15 @@ class Decoder:
             content.integer(1)
             if len(content.data) - content.at != 4 * count:
                 raise PgOutputError("a message has an invalid length", received="a Truncate message")
-            relations = []
+            transaction = Transaction(int(lsns[place]), int(times[place]), int(xids[place]))
             for _ in range(count):
                 oid = content.unsigned(4)
                 earlier = [relation for before, relation in described.get(oid, []) if before < index]
                 relation = earlier[-1] if earlier else self._relations.get(oid)
                 if relation is None:
                     raise PgOutputError("a change precedes the description of its relation", received=f"relation {oid}")
-                relations.append(relation)
-            transaction = Transaction(int(lsns[place]), int(times[place]), int(xids[place]))
-            yield Truncation(index + self._messages, tuple(relations), transaction)
+                if self._wanted is None or oid in self._wanted:
+                    yield Truncation(relation, index + self._messages, transaction)
 
 
 class _Batch:

@@ -39,9 +39,9 @@ from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.selections import Selection
 from headrace.stores.postgres.tunnels.snapshots import Snapshots, bound_scalar
-from headrace.stores.postgres.tunnels.table_images import OldValue, TableColumns, TableImages, Truncated, changes
+from headrace.stores.postgres.tunnels.table_images import OldValue, TableColumns, TableImages, changes
 from headrace.support.cached import cached_property
-from headrace.wire.pgoutput.messages import Images, WrittenLeaf
+from headrace.wire.pgoutput.messages import Images, Truncation, WrittenLeaf
 
 # The metadata of a field of base data: the column when it was read, as JSON.
 _COLUMN = b"column"
@@ -133,7 +133,7 @@ class Followed(Protocol):
         """Return the name of a table, for errors."""
 
     def changes(
-        self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncated: Sequence[Truncated] = ()
+        self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncations: Sequence[Truncation] = ()
     ) -> Changes:
         """Return the changes of images; see `headrace.stores.postgres.tunnels.table_images.changes`."""
 
@@ -420,9 +420,9 @@ class OneTable:
         return self._name.text
 
     def changes(
-        self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncated: Sequence[Truncated] = ()
+        self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncations: Sequence[Truncation] = ()
     ) -> Changes:
-        return changes(pieces, self.schema, snapshots, truncated)
+        return changes(pieces, self.schema, snapshots, truncations)
 
     def snapshots(self, parts: Sequence[tuple[int, KeyRange]]) -> list[ChunkRows]:
         try:

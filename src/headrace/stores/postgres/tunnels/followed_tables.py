@@ -27,8 +27,8 @@ from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
-from headrace.stores.postgres.tunnels.table_images import TableImages, Truncated
-from headrace.wire.pgoutput.messages import Images, WrittenLeaf
+from headrace.stores.postgres.tunnels.table_images import TableImages
+from headrace.wire.pgoutput.messages import Images, Truncation, WrittenLeaf
 
 _log = logging.getLogger("headrace")
 
@@ -139,12 +139,12 @@ class ManyTables:
         return self._names.get(relation, str(relation))
 
     def changes(
-        self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncated: Sequence[Truncated] = ()
+        self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncations: Sequence[Truncation] = ()
     ) -> Changes:
         tables = {relation: self._json_table(relation) for relation in {each.images.relation.oid for each in pieces}}
         existing = {relation: table for relation, table in tables.items() if table is not None}
         pieces = [each for each in pieces if each.images.relation.oid in existing]
-        return json_rows.changes(pieces, existing, snapshots, truncated)
+        return json_rows.changes(pieces, existing, snapshots, truncations)
 
     def snapshots(self, parts: Sequence[tuple[int, KeyRange]]) -> list[ChunkRows]:
         tables = [(self._table(relation), keys) for relation, keys in parts]

@@ -19,7 +19,8 @@ from headrace.rows.json_texts import json_texts, objects
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
-from headrace.stores.postgres.tunnels.table_images import Ops, TableImages, Truncated, concatenated, in_order
+from headrace.stores.postgres.tunnels.table_images import Ops, TableImages, concatenated, in_order, truncation_entry
+from headrace.wire.pgoutput.messages import Truncation
 
 SCHEMA: Final = TableSchema.of(
     {"schema": "string", "table": "string", "key": "string", "row": "string"}, ["schema", "table", "key"]
@@ -50,7 +51,7 @@ def changes(
     pieces: Sequence[TableImages],
     tables: Mapping[int, JsonTable],
     snapshots: Snapshots | None,
-    truncated: Sequence[Truncated] = (),
+    truncations: Sequence[Truncation] = (),
 ) -> Changes:
     """Return the changes of all tables in the order of the log.
 
@@ -65,10 +66,10 @@ def changes(
         if len(ops):
             parts.append(_changes(part, ops, tables[piece.images.relation.oid]))
             messages.append(part.images.messages)
-    parts += [each.changes(_nothing(each)) for each in truncated]
+    parts += [truncation_entry(each, _nothing(each)) for each in truncations]
     joined = concatenated(parts, SCHEMA)
-    if truncated or (len({each.images.relation.oid for each in pieces}) > 1 and len(parts) > 1):
-        return in_order(joined, [*messages, *([each.message] for each in truncated)])
+    if truncations or (len({each.images.relation.oid for each in pieces}) > 1 and len(parts) > 1):
+        return in_order(joined, [*messages, *([each.message] for each in truncations)])
     return joined
 
 
@@ -107,8 +108,8 @@ def _changes(piece: TableImages, ops: Ops, table: JsonTable) -> Changes:
     return piece.with_rows(_rows(TableName(images.relation.schema, images.relation.name), keys, rows), ops)
 
 
-def _nothing(truncated: Truncated) -> pa.RecordBatch:
-    name = TableName(truncated.relation.schema, truncated.relation.name)
+def _nothing(truncation: Truncation) -> pa.RecordBatch:
+    name = TableName(truncation.relation.schema, truncation.relation.name)
     return _rows(name, pa.nulls(1, pa.string()), pa.nulls(1, pa.string()))
 
 

@@ -33,7 +33,6 @@ from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.stores.postgres.tunnels.slot_reads import ReadSize, SlotRead
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel, dropped
-from headrace.stores.postgres.tunnels.table_images import Truncated
 from headrace.wire.pgoutput.messages import Images, Truncation, WrittenLeaf
 
 WINDOW_BYTES = 64 << 20
@@ -469,22 +468,19 @@ class ChangeLog:
 
     def _truncations(
         self, truncations: Sequence[Truncation], snapshots: Snapshots | None
-    ) -> tuple[list[Truncated], list[Stop]]:
+    ) -> tuple[list[Truncation], list[Stop]]:
         """Return the truncations that base data does not have, and a stop before each that only a part of it has."""
         found, stops = [], []
         for each in truncations:
-            lsn, _, xid = each.transaction
-            for relation in each.relations:
-                if relation.oid not in self._followed.relations:
-                    continue
-                seen = False if snapshots is None else snapshots.see_transaction(relation.oid, xid)
-                if seen:
-                    continue
-                if seen is None:
-                    received = f"commit version {lsn}, while its base data was read"
-                    stops.append(Stop(lsn, lsn + 1, truncated(self._followed.name_of(relation.oid), received)))
-                else:
-                    found.append(Truncated(relation, each.message, each.transaction))
+            oid, (lsn, _, xid) = each.relation.oid, each.transaction
+            if oid not in self._followed.relations:
+                continue
+            seen = False if snapshots is None else snapshots.see_transaction(oid, xid)
+            if seen is None:
+                received = f"commit version {lsn}, while its base data was read"
+                stops.append(Stop(lsn, lsn + 1, truncated(self._followed.name_of(oid), received)))
+            elif not seen:
+                found.append(each)
         return found, stops
 
     def _unreadable(self, images: Images, problem: str) -> Stop:

@@ -51,13 +51,10 @@ def in_stream(decoded: Decoded, tables: Mapping[int, Member]) -> tuple[Decoded, 
         return decoded, None
     images = [each.filter(each.lsns >= since.get(each.relation.oid, 0)) for each in decoded.images]
     images = [each for each in images if len(each)]
-    truncations = [
-        each._replace(relations=tuple(r for r in each.relations if each.transaction.lsn >= since.get(r.oid, 0)))
-        for each in decoded.truncations
-    ]
+    truncations = [each for each in decoded.truncations if each.transaction.lsn >= since.get(each.relation.oid, 0)]
     leaves = [each for each in decoded.leaves if each.transaction.lsn >= since.get(each.root, 0)]
     firsts = [(each.relation.oid, int(each.lsns[0])) for each in images]
-    firsts += [(relation.oid, each.transaction.lsn) for each in truncations for relation in each.relations]
+    firsts += [(each.relation.oid, each.transaction.lsn) for each in truncations]
     waiting = [lsn for relation, lsn in firsts if relation in tables and tables[relation].waits]
     return Decoded(images, truncations, leaves), min(waiting, default=None)
 

@@ -103,11 +103,7 @@ class SlotRead:
         while self._decoder.reached < end and (batch := next(self._left, None)) is not None:
             decoded = self._decoder.decode(batch.column(0))
             self._images += decoded.images
-            self._truncations += [
-                each
-                for each in decoded.truncations
-                if any(relation.oid in self._relations for relation in each.relations)
-            ]
+            self._truncations += decoded.truncations
             self._leaves += decoded.leaves
         if self._decoder.reached < end:
             # There are no more transactions.

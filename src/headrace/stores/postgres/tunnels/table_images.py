@@ -25,8 +25,7 @@ from headrace.stores.postgres.unrepresentable import ShownAsNull
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.cells import Integers, Mask
 from headrace.wire.pgoutput.errors import UnfitValueError, of_key
-from headrace.wire.pgoutput.messages import ImageKind, Images, Transaction
-from headrace.wire.pgoutput.relations import Relation
+from headrace.wire.pgoutput.messages import ImageKind, Images, Truncation
 from headrace.wire.pgoutput.text_values import from_texts
 
 Ops: TypeAlias = npt.NDArray[np.int8]
@@ -179,38 +178,31 @@ class TableImages:
         )
 
 
-class Truncated(NamedTuple):
-    """A TRUNCATE of one table; ``message`` is its number among all messages."""
+def truncation_entry(truncation: Truncation, row: pa.RecordBatch) -> Changes:
+    """Return a TRUNCATE as an entry of the changes, which has a row."""
+    lsn, time, xid = truncation.transaction
+    times = pa.array([time], pa.int64()).view(pa.timestamp("us", tz="UTC"))
+    ops = pa.array([ChangeOp.TRUNCATE], pa.int8())
+    return Changes(row, ops, pa.array([lsn], pa.int64()), times, transactions=pa.array([xid], pa.int64()))
 
-    relation: Relation
-    message: int
-    transaction: Transaction
 
-    def nulls(self, schema: TableSchema) -> Changes:
-        """Return the truncation as an entry whose columns are null."""
-        columns = [pa.nulls(1, each.type) for each in schema.changes]
-        return self.changes(pa.RecordBatch.from_arrays(columns, schema=schema.changes))
-
-    def changes(self, rows: pa.RecordBatch) -> Changes:
-        """Return the truncation as an entry that has a row."""
-        lsn, time, xid = self.transaction
-        times = pa.array([time], pa.int64()).view(pa.timestamp("us", tz="UTC"))
-        ops = pa.array([ChangeOp.TRUNCATE], pa.int8())
-        return Changes(rows, ops, pa.array([lsn], pa.int64()), times, transactions=pa.array([xid], pa.int64()))
+def nulls(schema: TableSchema) -> pa.RecordBatch:
+    """Return a row whose columns are null."""
+    return pa.RecordBatch.from_arrays([pa.nulls(1, each.type) for each in schema.changes], schema=schema.changes)
 
 
 def changes(
     pieces: Sequence[TableImages],
     schema: TableSchema,
     snapshots: Snapshots | None = None,
-    truncated: Sequence[Truncated] = (),
+    truncations: Sequence[Truncation] = (),
 ) -> Changes:
     """Return the changes of images of one table, in order.
 
     Args:
         schema: the columns of the table.
         snapshots: those of base data, which already contains the changes that they see; None for none.
-        truncated: the truncations of the table.
+        truncations: those of the table.
 
     Raises:
         UnsupportedError: an update has no value for a cell, see `TableImages.check_unchanged`.
@@ -221,10 +213,10 @@ def changes(
         if len(ops):
             parts.append(part.as_changes(schema, ops))
             messages.append(part.images.messages)
-    if not truncated:
+    if not truncations:
         return concatenated(parts, schema)
-    parts += [each.nulls(schema) for each in truncated]
-    return in_order(concatenated(parts, schema), [*messages, *([each.message] for each in truncated)])
+    parts += [truncation_entry(each, nulls(schema)) for each in truncations]
+    return in_order(concatenated(parts, schema), [*messages, *([each.message] for each in truncations)])
 
 
 def in_order(joined: Changes, messages: Sequence[Sequence[int] | Integers]) -> Changes:

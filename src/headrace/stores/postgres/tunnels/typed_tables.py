@@ -15,7 +15,8 @@ from headrace.model.tables.several_tables import rows_together, schema_of, toget
 from headrace.stores.postgres.tunnels.followed import FollowedTable
 from headrace.stores.postgres.tunnels.followed_tables import ManyTables
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
-from headrace.stores.postgres.tunnels.table_images import TableImages, Truncated
+from headrace.stores.postgres.tunnels.table_images import TableImages, nulls, truncation_entry
+from headrace.wire.pgoutput.messages import Truncation
 
 # Before all messages of a transaction.
 _FIRST = -1
@@ -60,14 +61,14 @@ class TypedTables(ManyTables):
         return super().warnings()
 
     def changes(
-        self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncated: Sequence[Truncated] = ()
+        self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncations: Sequence[Truncation] = ()
     ) -> Changes:
         """Return the changes of images; the truncations of a transaction are its first entries, one for each table.
 
         A table has no changes from before its last TRUNCATE in a transaction: so a batch that begins with a TRUNCATE
         has a whole transaction.
         """
-        last = {(each.relation.oid, each.transaction.lsn): each for each in truncated}
+        last = {(each.relation.oid, each.transaction.lsn): each for each in truncations}
         parts, lsns, messages = [], [], []
         for piece in _after_truncations(pieces, last):
             part, ops = piece.with_operations(snapshots)
@@ -78,7 +79,8 @@ class TypedTables(ManyTables):
                 lsns.append(part.images.lsns)
                 messages.append(part.images.messages)
         for (relation, lsn), each in last.items():
-            parts.append((self._names[relation], each.nulls(self._existing(relation).layout.schema)))
+            row = nulls(self._existing(relation).layout.schema)
+            parts.append((self._names[relation], truncation_entry(each, row)))
             lsns.append(np.array([lsn]))
             messages.append(np.array([_FIRST]))
         # An old row and the new one have the same message, and stay together.
@@ -113,16 +115,16 @@ class TypedTables(ManyTables):
 
 
 def _after_truncations(
-    pieces: Sequence[TableImages], truncated: Mapping[tuple[int, int], Truncated]
+    pieces: Sequence[TableImages], truncations: Mapping[tuple[int, int], Truncation]
 ) -> Iterator[TableImages]:
     """Yield images, without changes from before a TRUNCATE of their table in the same transaction.
 
     Args:
-        truncated: the last TRUNCATE of each table in each transaction, by the table's oid and the transaction's LSN.
+        truncations: the last TRUNCATE of each table in each transaction, by the table's oid and the transaction's LSN.
     """
     for piece in pieces:
         images, keep = piece.images, np.ones(len(piece.images), np.bool_)
-        for (relation, lsn), each in truncated.items():
+        for (relation, lsn), each in truncations.items():
             if relation == images.relation.oid:
                 keep &= (images.lsns != lsn) | (images.messages > each.message)
         if keep.any():
