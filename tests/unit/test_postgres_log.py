@@ -94,7 +94,7 @@ class Table:
         self.unreadable = unreadable
         self.members = {7: Member("orders", None, False)} | ({} if bills is None else {8: bills})
         self.relations = tuple(self.members)
-        self.leaves = list[tuple[int, int]]()
+        self.leaves, self.definitions = list[tuple[int, int]](), self
 
     def are_current(self) -> bool:
         return True

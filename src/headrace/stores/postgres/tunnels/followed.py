@@ -41,7 +41,7 @@ from headrace.stores.postgres.tunnels.selections import Selection
 from headrace.stores.postgres.tunnels.snapshots import Snapshots, bound_scalar
 from headrace.stores.postgres.tunnels.table_images import OldValue, TableColumns, TableImages, changes
 from headrace.support.cached import cached_property
-from headrace.wire.pgoutput.messages import Images, Truncation, WrittenLeaf
+from headrace.wire.pgoutput.messages import Images, Truncation
 
 # The metadata of a field of base data: the column when it was read, as JSON.
 _COLUMN = b"column"
@@ -78,6 +78,10 @@ class Followed(Protocol):
     """
 
     @property
+    def definitions(self) -> SeenDefinitions:
+        """The definitions of the tables that the tunnel has seen."""
+
+    @property
     def schema(self) -> TableSchema:
         """The columns of the tunnel's rows."""
 
@@ -106,9 +110,6 @@ class Followed(Protocol):
     def refresh(self) -> bool:
         """Read the definitions of the tables, if they have changed; return whether they have."""
 
-    def look(self) -> None:
-        """Record the definitions of now for the next `refresh`, before the slot forgets their changes."""
-
     def check(self) -> None:
         """Check that the tables can be followed, and that the log has all changes of their rows.
 
@@ -116,12 +117,6 @@ class Followed(Protocol):
             UnsupportedError: a table cannot be followed any more.
             DataLossError: rows have changed without changes in the log.
         """
-
-    def check_leaves(self, leaves: Sequence[WrittenLeaf], start: int) -> None:
-        """Check that partitions with rows in the log have not left their tables unseen; see `SeenDefinitions`."""
-
-    def accept(self) -> bool:
-        """Accept what is not in the log; return whether there is anything."""
 
     def values_of_new_columns(self, names: Sequence[str]) -> Mapping[str, Any]:
         """See `headrace.ports.Tunnel.values_of_new_columns`."""
@@ -139,9 +134,6 @@ class Followed(Protocol):
 
     def snapshots(self, parts: Sequence[tuple[int, KeyRange]]) -> list[ChunkRows]:
         """Return the rows of key ranges of tables, with one snapshot of all, from one short transaction."""
-
-    def know(self, relation: int, leaves: Collection[int]) -> bool:
-        """Return whether the definition of a table has all of some partitions."""
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of `snapshots`, which may be older than the last change of the table, as rows of the tunnel."""
@@ -344,7 +336,7 @@ class OneTable:
         self._selection = selection
         self._publication = publication
         part = None if selection is None else selection.definition
-        self._definitions = SeenDefinitions(
+        self.definitions = SeenDefinitions(
             database, tunnel, [relation], partial(base_types, database), as_columns=True, part=part
         )
         self._opened: FollowedTable | None = None
@@ -358,7 +350,7 @@ class OneTable:
         return True
 
     def refresh(self) -> bool:
-        if not self._definitions.refresh():
+        if not self.definitions.refresh():
             return False
         self._opened = None
         return True
@@ -374,7 +366,7 @@ class OneTable:
     @property
     def binary(self) -> bool:
         texts = self._database.connection.address.unrepresentable.has_texts
-        return not texts and self._definitions.history(self._relation).now.in_binary
+        return not texts and self.definitions.history(self._relation).now.in_binary
 
     def pieces(self, images: Sequence[Images]) -> Sequence[TableImages]:
         return [piece for each in images for piece in self._table.pieces(each)]
@@ -384,21 +376,12 @@ class OneTable:
         filtered = self._selection is not None and self._selection.filtered
         return [PublishedTable.of(self._table.layout, filtered=filtered)]
 
-    def look(self) -> None:
-        self._definitions.look()
-
     def check(self) -> None:
         self._check_name()
-        self._definitions.check()
-
-    def check_leaves(self, leaves: Sequence[WrittenLeaf], start: int) -> None:
-        self._definitions.check_leaves(leaves, start)
-
-    def accept(self) -> bool:
-        return self._definitions.accept()
+        self.definitions.check()
 
     def values_of_new_columns(self, names: Sequence[str]) -> Mapping[str, Any]:
-        history, table = self._definitions.history(self._relation), self._name.text
+        history, table = self.definitions.history(self._relation), self._name.text
         numbers = [column.number for column in history.now.columns if column.name not in names]
         if (problem := history.newer(numbers)) is not None:
             raise SchemaError(
@@ -414,7 +397,7 @@ class OneTable:
             self._check_name()
         except (NotFoundError, DataLossError) as error:
             return [f"{error.problem}: {error.remedy}"]
-        return self._definitions.warnings()
+        return self.definitions.warnings()
 
     def name_of(self, relation: int) -> str:
         return self._name.text
@@ -436,9 +419,6 @@ class OneTable:
                 remedy=f"create a new tunnel. {SAFE_FILTER}",
             ) from None
 
-    def know(self, relation: int, leaves: Collection[int]) -> bool:
-        return self._definitions.know(relation, leaves)
-
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         return self._table.whole_rows(rows, self.schema)
 
@@ -450,7 +430,7 @@ class OneTable:
             layout = PostgresTable(self._database.connection, self._name.text, self._database.schema).layout()
             if layout.oid != self._relation:
                 raise self._replaced(None)
-            history = self._definitions.history(self._relation)
+            history = self.definitions.history(self._relation)
             opened = self._opened = FollowedTable(
                 self._database,
                 layout,
@@ -463,7 +443,7 @@ class OneTable:
 
     def _check_name(self) -> None:
         """Raise an error unless the table has its name."""
-        state = self._definitions.state(self._relation)
+        state = self.definitions.state(self._relation)
         if state is not None and state.name == self._name:
             return
         other = self._database.run(

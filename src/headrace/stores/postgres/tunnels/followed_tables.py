@@ -28,7 +28,7 @@ from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.table_images import TableImages
-from headrace.wire.pgoutput.messages import Images, Truncation, WrittenLeaf
+from headrace.wire.pgoutput.messages import Images, Truncation
 
 _log = logging.getLogger("headrace")
 
@@ -56,7 +56,7 @@ class ManyTables:
         # The names when the tables became members, and the current names of those that exist.
         self._names = {relation: each.name for relation, each in self._members.items()}
         self._current: dict[int, TableName] = {}
-        self._definitions = SeenDefinitions(
+        self.definitions = SeenDefinitions(
             database, tunnel, list(self._names), partial(base_types, database), as_columns=self.typed
         )
         self._tables: dict[int, FollowedTable] = {}
@@ -83,10 +83,10 @@ class ManyTables:
         return self._database.ask(lambda statements: members(statements, self._tunnel))
 
     def refresh(self) -> bool:
-        if not self._definitions.refresh():
+        if not self.definitions.refresh():
             return False
         self._tables = {}
-        self._current = {state.relation: state.name for state in self._definitions.states}
+        self._current = {state.relation: state.name for state in self.definitions.states}
         for relation in self._names.keys() - self._current.keys():
             _warn_of_dropped(self._tunnel, relation, self._names[relation])
         return True
@@ -97,7 +97,7 @@ class ManyTables:
 
     @property
     def binary(self) -> bool:
-        histories = map(self._definitions.history, self._current)
+        histories = map(self.definitions.history, self._current)
         return not self._choices.has_texts and all(history.now.in_binary for history in histories)
 
     def pieces(self, images: Sequence[Images]) -> Sequence[TableImages]:
@@ -111,20 +111,11 @@ class ManyTables:
     def published(self) -> Sequence[PublishedTable]:
         # Not those of the last `refresh`: DROP TABLE removes a table from its publication.
         return [
-            PublishedTable(state.relation, state.name.text, state.columns) for state in self._definitions.read_states()
+            PublishedTable(state.relation, state.name.text, state.columns) for state in self.definitions.read_states()
         ]
 
-    def look(self) -> None:
-        self._definitions.look()
-
     def check(self) -> None:
-        self._definitions.check()
-
-    def check_leaves(self, leaves: Sequence[WrittenLeaf], start: int) -> None:
-        self._definitions.check_leaves(leaves, start)
-
-    def accept(self) -> bool:
-        return self._definitions.accept()
+        self.definitions.check()
 
     def values_of_new_columns(self, names: Sequence[str]) -> Mapping[str, Any]:
         """Return nothing. The columns of the rows are always the same, or those of the first read."""
@@ -133,7 +124,7 @@ class ManyTables:
     def warnings(self) -> list[str]:
         names = ", ".join(name.text for name in others(self._database, self._tunnel, self._patterns))
         newer = [f"tables that match {self._patterns} have not joined the tunnel: {names}"] if names else []
-        return [*self._definitions.warnings(), *newer]
+        return [*self.definitions.warnings(), *newer]
 
     def name_of(self, relation: int) -> str:
         return self._names.get(relation, str(relation))
@@ -152,9 +143,6 @@ class ManyTables:
             self._database, [_no_rows if table is None else table.reading(keys) for table, keys in tables]
         )
 
-    def know(self, relation: int, leaves: Collection[int]) -> bool:
-        return self._definitions.know(relation, leaves)
-
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         table, as_json = self._table(relation), self._json_table(relation)
         if table is None or as_json is None:
@@ -167,11 +155,11 @@ class ManyTables:
         table = self._table(relation)
         if table is None:
             return None
-        first = self._definitions.history(relation).first
+        first = self.definitions.history(relation).first
         now = table.layout
         key = {
             name: first.name_of(number, name)
-            for name, number in zip(now.primary_key, self._definitions.history(relation).now.key, strict=True)
+            for name, number in zip(now.primary_key, self.definitions.history(relation).now.key, strict=True)
         }
         return JsonTable(now, self._form, key)
 
@@ -183,13 +171,13 @@ class ManyTables:
                 return table
             layout = self._layout(self._current[relation])
             if layout is not None and layout.oid == relation:
-                history = self._definitions.history(relation)
+                history = self.definitions.history(relation)
                 self._tables[relation] = table = FollowedTable(self._database, layout, history, whole=self.typed)
                 return table
             if not self.refresh():
                 return None
             # The table was renamed or dropped since the last `refresh`; the next one must say so, too.
-            self._definitions.forget()
+            self.definitions.forget()
 
     def _layout(self, name: TableName) -> TableLayout | None:
         try:

@@ -229,7 +229,7 @@ class ChangeLog:
         limit = state.flushed if bound is None else min(state.flushed, bound)
         while True:
             window = self._window_at(start, limit, state, snapshots, None if total is None else skip + total)
-            self._followed.check_leaves(window.leaves, start)
+            self._followed.definitions.check_leaves(window.leaves, start)
             first, last = window.rows_before(start) + skip, window.count
             if until is not None:
                 last = min(last, window.rows_before(lsn_of(until)) + until.skip)

@@ -424,7 +424,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
 
     def accept_lost(self, channel: str, position: Position) -> bool:
         view = self._last()
-        if view.tables.accept():
+        if view.tables.definitions.accept():
             return True
         return self._row(channel).kind is ChannelKind.STREAM and view.log.accept_publication()
 
@@ -538,7 +538,8 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         view = self._last()
         chunks = view.tables.snapshots(parts)
         while (newer := self._fresh()) is not view or not all(
-            view.tables.know(relation, chunk.rows.leaves) for (relation, _), chunk in zip(parts, chunks, strict=True)
+            view.tables.definitions.know(relation, chunk.rows.leaves)
+            for (relation, _), chunk in zip(parts, chunks, strict=True)
         ):
             # A table has changed in the meantime: names may be those of other columns, and rows those of a partition
             # that has come and left.
@@ -568,7 +569,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
 
     def _look(self) -> None:
         """Record the present definitions, without an effect on the view."""
-        self._last().tables.look()
+        self._last().tables.definitions.look()
 
     # -- rows of the database -------------------------------------------------------------------------
 
