@@ -30,8 +30,7 @@ from headrace.stores.postgres.tunnels.positions import lsn_of, parse_lsn
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
 from headrace.testing.reading import Change, drain, read_from, replay, state_of, unpack
-from headrace.wire.pgoutput.messages import Transaction, WrittenLeaf
-from headrace.wire.pgoutput.relations import Relation
+from headrace.wire.pgoutput.messages import Relation, Transaction, WrittenLeaf
 from tests.conformance import serving
 
 Server = psycopg.Connection[Any]

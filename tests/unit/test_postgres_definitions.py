@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.stores.postgres.tunnels.definitions import CatalogColumn, Definition, Leaf, keeps_values, losses
 from headrace.stores.postgres.tunnels.histories import History
 from headrace.wire.pgoutput import types
-from headrace.wire.pgoutput.relations import Relation, RelationColumn
+from headrace.wire.pgoutput.messages import Relation, RelationColumn
 
 
 def column(number: int, name: str, kind: int = types.TEXT, modifier: int = -1, **other: Any) -> CatalogColumn:

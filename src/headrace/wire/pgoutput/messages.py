@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from headrace.wire.pgoutput.cells import Bytes, Cells, Integers, Mask, big_endian, readable
 from headrace.wire.pgoutput.errors import PgOutputError, fitting
-from headrace.wire.pgoutput.relations import Content, Relation, parse_relation
 from headrace.wire.pgoutput.values import decode
 
 EPOCH: Final = 946_684_800_000_000
@@ -31,6 +30,25 @@ _KNOWN[np.frombuffer(b"BCORYMIUDT", np.uint8)] = True
 _ROWS: Final = np.zeros(256, np.bool_)
 _ROWS[np.frombuffer(b"IUD", np.uint8)] = True
 _T = TypeVar("_T", bound=np.generic)
+
+
+class RelationColumn(NamedTuple):
+    """A column of a relation: its type and type modifier in the catalog, and whether it identifies rows."""
+
+    name: str
+    type: int
+    modifier: int
+    key: bool
+
+
+class Relation(NamedTuple):
+    """A table as a Relation message describes it. ``identity`` is ``d``, ``n``, ``f`` or ``i``, as in pg_class."""
+
+    oid: int
+    schema: str
+    name: str
+    identity: str
+    columns: tuple[RelationColumn, ...]
 
 
 class ImageKind:
@@ -226,7 +244,7 @@ class Decoder:
         """Return the relations that the batch describes, each with the index of its message."""
         described: dict[int, list[tuple[int, Relation]]] = {}
         for index in np.flatnonzero(batch.kinds == _RELATION).tolist():
-            relation = parse_relation(bytes(batch.data[batch.starts[index] + 1 : batch.ends[index]]))
+            relation = _relation(bytes(batch.data[batch.starts[index] + 1 : batch.ends[index]]))
             described.setdefault(relation.oid, []).append((index, relation))
         return described
 
@@ -324,7 +342,7 @@ class Decoder:
         indexes = batch.wanted(np.flatnonzero(batch.kinds == _TRUNCATE))
         lsns, times, xids = batch.transactions_of(indexes)
         for place, index in enumerate(indexes.tolist()):
-            content = Content(bytes(batch.data[batch.starts[index] + 1 : batch.ends[index]]))
+            content = _Content(bytes(batch.data[batch.starts[index] + 1 : batch.ends[index]]))
             count = content.integer(4)
             content.integer(1)
             if len(content.data) - content.at != 4 * count:
@@ -434,6 +452,52 @@ class _Batch:
     def _check_shortest(self, index: Integers, size: int) -> None:
         if not (self.ends[index] - self.starts[index] >= size).all():
             raise PgOutputError("a message ends early", received="a change of a row", valid=f"at least {size} bytes")
+
+
+class _Content:
+    """Reads the fields of one message."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def unsigned(self, size: int) -> int:
+        self.at += size
+        if self.at > len(self.data):
+            raise PgOutputError("a message ends early")
+        return int.from_bytes(self.data[self.at - size : self.at], "big")
+
+    def integer(self, size: int) -> int:
+        self.at += size
+        if self.at > len(self.data):
+            raise PgOutputError("a message ends early")
+        return int.from_bytes(self.data[self.at - size : self.at], "big", signed=True)
+
+    def text(self) -> str:
+        end = self.data.find(b"\0", self.at)
+        if end < 0:
+            raise PgOutputError("a message ends early")
+        try:
+            found = self.data[self.at : end].decode()
+        except UnicodeDecodeError:
+            raise PgOutputError("a name is not text in UTF-8") from None
+        self.at = end + 1
+        return found
+
+
+def _relation(data: bytes) -> Relation:
+    """Return the relation that a message describes; ``data`` begins after the kind of the message."""
+    content = _Content(data)
+    oid, schema, name = content.unsigned(4), content.text(), content.text()
+    identity = chr(content.unsigned(1))
+    columns = []
+    for _ in range(content.unsigned(2)):
+        flags, column = content.unsigned(1), content.text()
+        columns.append(RelationColumn(column, content.unsigned(4), content.integer(4), bool(flags & 1)))
+    if content.at != len(data):
+        raise PgOutputError("a message has bytes after its end", received="a Relation message")
+    # An empty schema means pg_catalog.
+    return Relation(oid, schema or "pg_catalog", name, identity, tuple(columns))
 
 
 def _offsets(messages: pa.BinaryArray | pa.LargeBinaryArray) -> Integers:

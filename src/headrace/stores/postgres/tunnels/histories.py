@@ -18,8 +18,7 @@ import numpy as np
 from headrace.stores.postgres.tunnels.definitions import CatalogColumn, Definition, keeps_values
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.cells import Integers, Mask
-from headrace.wire.pgoutput.messages import Images
-from headrace.wire.pgoutput.relations import Relation
+from headrace.wire.pgoutput.messages import Images, Relation
 
 _MOST_SETS = 10_000
 # Ids of transactions have 32 bits, and begin again after the last one.

@@ -25,8 +25,7 @@ from headrace.stores.postgres.tunnels.followable import Inspected
 from headrace.stores.postgres.tunnels.histories import History
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.snapshots import Snapshot
-from headrace.wire.pgoutput.messages import WrittenLeaf
-from headrace.wire.pgoutput.relations import Relation
+from headrace.wire.pgoutput.messages import Relation, WrittenLeaf
 
 _DELIVERED = """
 SELECT EXISTS (SELECT FROM headrace.channel WHERE tunnel = %(tunnel)s AND committed <> start)
