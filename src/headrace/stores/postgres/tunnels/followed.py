@@ -264,7 +264,7 @@ class FollowedTable:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def base_columns(self, rows: pa.RecordBatch) -> dict[str, tuple[str, pa.Array]]:
-        """Return columns of rows that `snapshot` has read: by their present names, with their former names.
+        """Return columns of rows that `reading` has read: by their present names, with their former names.
 
         Raises:
             DataLossError: the rows are no rows of the table now.
@@ -304,7 +304,7 @@ class FollowedTable:
         return columns
 
     def whole_rows(self, rows: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-        """Return rows that `snapshot` has read, with the columns that rows of the tunnel have now."""
+        """Return rows that `reading` has read, with the columns that rows of the tunnel have now."""
         read = self.base_columns(rows)
         columns = [read[name][1] if name in read else self.columns.older(name, rows.num_rows) for name in schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=schema.changes)

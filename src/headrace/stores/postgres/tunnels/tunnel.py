@@ -157,28 +157,22 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
             json.covers,
             lambda names: json.without(names) or "",
         )
-        tunnel = PostgresTunnel(
-            self._database, table, self._stored, self._follow, None, None, truncations=self._truncations
-        )
+        tunnel = self._again(table, None, None, truncations=self._truncations)
         return tunnel
 
     def with_json(self, form: JsonForm) -> Tunnel:
         if self._stored.relation:
             return super().with_json(form)
-        return PostgresTunnel(
-            self._database,
-            self.table,
-            self._stored,
-            self._follow,
-            self._joining,
-            form,
-            truncations=self._truncations,
-        )
+        return self._again(self.table, self._joining, form, truncations=self._truncations)
 
     def with_truncations(self) -> Tunnel:
-        return PostgresTunnel(
-            self._database, self.table, self._stored, self._follow, self._joining, self._form, truncations=True
-        )
+        return self._again(self.table, self._joining, self._form, truncations=True)
+
+    def _again(
+        self, table: Table, joining: Joining | None, form: JsonForm | None, *, truncations: bool
+    ) -> PostgresTunnel:
+        """Return the tunnel for readers of other rows."""
+        return PostgresTunnel(self._database, table, self._stored, self._follow, joining, form, truncations=truncations)
 
     def describe(self) -> TunnelDescription:
         view, rows = self._fresh(), self._rows()
