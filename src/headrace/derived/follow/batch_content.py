@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,9 @@ from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.static_tables import StaticTable, is_loss, read_again
 from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.last_rows import DELETES, PUTS, null_key
-from headrace.derived.own_names import BATCH_VIEW, KEEP, inner_groups
+from headrace.derived.own_names import BATCH_VIEW, KEEP
 from headrace.derived.state.group_states import GroupStates
-from headrace.derived.state.state_tables import StateReads, StateRows, StateTable
+from headrace.derived.state.state_tables import StateTable
 from headrace.errors import ExpressionError, UnsupportedError, own_message
 from headrace.model.tables.changes import RowChange
 from headrace.model.tunnels.losses import is_truncation
@@ -48,36 +48,12 @@ class GroupQuery:
         merged: the columns of groups that `result_sql` reads.
         result_sql: the query for rows of the target.
         copied: the columns of `merged` that the output columns are, if the result SQL need not run; else None.
-        number: that of the inner query whose groups they are; 0 for those at the end of the query.
     """
 
     states: GroupStates
     merged: StructType
     result_sql: str
     copied: tuple[str, ...] | None
-    number: int = 0
-
-    def tables(self, prefix: str) -> dict[str, StateTable]:
-        """Return the definitions of the tables of state by role; see `GroupStates.tables`."""
-        found, of_inner = self.states.tables(prefix + self._roles), f"{inner_groups(self.number)}: "
-        return {
-            self._roles + role: replace(table, content=f"{of_inner if self.number else ''}{table.content}")
-            for role, table in found.items()
-        }
-
-    @property
-    def _roles(self) -> str:
-        """The beginning of the roles of the tables of state."""
-        return f"i{self.number}_" if self.number else ""
-
-    def merge(
-        self, tables: Mapping[str, StateReads], batch: int, rows: Iterable[pa.RecordBatch]
-    ) -> Iterator[tuple[pa.RecordBatch, list[StateRows]]]:
-        """Merge signed rows into the state of their groups; see `GroupStates.merge`."""
-        roles = self._roles
-        own = {role.removeprefix(roles): table for role, table in tables.items() if role.startswith(roles)}
-        for merged, states in self.states.merge(own, batch, rows):
-            yield merged, [replace(each, table=roles + each.table) for each in states]
 
 
 @dataclass(frozen=True)
@@ -134,10 +110,11 @@ class BatchQuery:
     groups: GroupQuery | None = None
     gathering: Gathering | None = None
 
-    @property
-    def all_groups(self) -> list[GroupQuery]:
-        """The groups at the end of the query, if it has any, and those of its inner queries."""
-        return [*([] if self.groups is None else [self.groups]), *(each.groups for each in self.inner)]
+    def state(self, prefix: str) -> dict[str, StateTable]:
+        """Return the definitions of the tables of state by role; ``prefix`` is the beginning of their names."""
+        groups = [*([] if self.groups is None else [self.groups]), *(each.groups for each in self.inner)]
+        found = {role: table for each in groups for role, table in each.states.tables(prefix).items()}
+        return found if self.gathering is None else found | self.gathering.state(prefix)
 
     def signed_rows(self, changes: Mapping[str, DataFrame]) -> DataFrame:
         """Return the signed rows of a batch.

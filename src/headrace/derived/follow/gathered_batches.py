@@ -239,7 +239,7 @@ class GatheredBatch(GatheredInTasks):
         """Yield the groups of rows that leave and that enter, and the state of these groups."""
         signed = list(with_signs(rows.items()))
         if signed:
-            for merged, states in groups.merge(tables, batch, signed):
+            for merged, states in groups.states.merge(tables, batch, signed):
                 yield merged, [placed for each in states for placed in self._of_state(each)]
 
     def _staged(self, store: Store, tasks: BatchTasks, routed: Iterable[tuple[int, pa.RecordBatch]]) -> Receipts:

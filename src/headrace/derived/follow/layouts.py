@@ -125,9 +125,7 @@ class StateLayout:
 
     def state(self, store: Store, target: str, job: str, query: BatchQuery) -> dict[str, StateTable]:
         """Return the tables of state of a query by role."""
-        prefix = self.prefix(store, target, job)
-        found = {role: table for each in query.all_groups for role, table in each.tables(prefix).items()}
-        found |= {} if query.gathering is None else query.gathering.state(prefix)
+        found = query.state(self.prefix(store, target, job))
         return {role: replace(table, name=self.names.get(role, table.name)) for role, table in found.items()}
 
     def following(

@@ -114,8 +114,11 @@ class FollowedPlan:
         inner = [each.fingerprint for each in self.inner.values()]
         return hashlib.sha256("\n".join((*words, types, *kept, *inner)).encode()).hexdigest()
 
-    def states(self, *, keeps_previous: bool) -> GroupStates | None:
+    def states(self, *, keeps_previous: bool, number: int = 0) -> GroupStates | None:
         """Return the state of the query's groups; None for a query without aggregates.
+
+        Args:
+            number: that of an inner query; 0 for the groups at the end.
 
         Raises:
             UnsupportedError: an aggregate cannot be kept for the types of its arguments.
@@ -138,18 +141,15 @@ class FollowedPlan:
             for number, each in enumerate(groups.aggregates)
         ]
         keys = pa.schema([types.field(name) for name in groups.names])
-        return GroupStates(keys, aggregates, keeps_previous=keeps_previous)
+        return GroupStates(keys, aggregates, keeps_previous=keeps_previous, inner=number)
 
     def group_query(self, *, keeps_previous: bool, number: int = 0) -> GroupQuery | None:
-        """Return what batches compute for the groups of the query; None for a query without aggregates.
-
-        Args:
-            number: that of an inner query; 0 for the groups at the end.
-        """
-        groups, types, states = self.query.groups, self.group_types, self.states(keeps_previous=keeps_previous)
+        """Return what batches compute for the groups of the query, see `states`; None without aggregates."""
+        groups, types = self.query.groups, self.group_types
+        states = self.states(keeps_previous=keeps_previous, number=number)
         if groups is None or types is None or states is None:
             return None
-        return GroupQuery(states, groups_view(types), groups.result_sql, groups.copied, number)
+        return GroupQuery(states, groups_view(types), groups.result_sql, groups.copied)
 
     def check_key(self, table: str, primary_key: Sequence[str]) -> None:
         """Check that each row of the result has its own key in the target, which does not change.

@@ -121,7 +121,7 @@ class FollowedGroups(SignedBatch):
         tables: Mapping[str, StateReads] = open_tables(store, self.state)
         if self.begins_anew:
             tables = {role: NoState(table.columns) for role, table in self.state.items()}
-        for groups, states in self.groups.merge(tables, number, parts):
+        for groups, states in self.groups.states.merge(tables, number, parts):
             yield groups, [(places[each.table, each.change], each) for each in states]
 
     def _merge_and_route(

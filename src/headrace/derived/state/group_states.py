@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from headrace.derived.own_names import ALIVE, value_column
+from headrace.derived.own_names import ALIVE, inner_groups, value_column
 from headrace.derived.state import state_tables
 from headrace.derived.state.aggregates import Aggregate
 from headrace.derived.state.exact_sums import ExactSums
@@ -55,12 +55,15 @@ class GroupStates:
         aggregates: the aggregates of the query.
         keeps_previous: whether each state row also has its state before the batch that wrote it, for stores that do
             not publish a batch in one transaction.
+        inner: the number of the inner query whose groups they are; 0 for those at the end of the query.
 
     Raises:
         UnsupportedError: an aggregate cannot be kept.
     """
 
-    def __init__(self, groups: pa.Schema, aggregates: Sequence[Aggregate], *, keeps_previous: bool) -> None:
+    def __init__(
+        self, groups: pa.Schema, aggregates: Sequence[Aggregate], *, keeps_previous: bool, inner: int = 0
+    ) -> None:
         self._groups = groups
         self._aggregates = tuple(aggregates)
         arguments = {
@@ -78,6 +81,9 @@ class GroupStates:
         self._columns = StateColumns(types, keeps_previous)
         self._value_columns = StateColumns({COUNT: pa.int64()}, keeps_previous)
         self._keeps_previous = keeps_previous
+        self._of_inner = f"{inner_groups(inner)}: " if inner else ""
+        # One batch has the tables of all groups of its query.
+        self._groups_table, self._values_table = (f"i{inner}_{role}" if inner else role for role in (GROUPS, VALUES))
 
     def _keep(self, aggregate: Aggregate) -> None:
         arguments = aggregate.arguments
@@ -98,13 +104,14 @@ class GroupStates:
         Args:
             prefix: the beginning of the tables' names.
         """
-        key = {KEY: pa.binary()}
-        found = {GROUPS: StateTable(prefix + GROUPS, self._columns.schema(key), (KEY,), "groups")}
+        groups, values = self._groups_table, self._values_table
+        columns = self._columns.schema({KEY: pa.binary()})
+        found = {groups: StateTable(prefix + groups, columns, (KEY,), f"{self._of_inner}groups")}
         if self._values:
             key = {KEY: pa.binary(), NUMBER: pa.int64(), VALUE: pa.binary()}
             columns = self._value_columns.schema(key)
-            content = "values of min, max and count(DISTINCT …)"
-            found[VALUES] = StateTable(prefix + VALUES, columns, state_tables.VALUE_KEY, content)
+            content = f"{self._of_inner}values of min, max and count(DISTINCT …)"
+            found[values] = StateTable(prefix + values, columns, state_tables.VALUE_KEY, content)
         if self._keeps_previous:
             columns = state_tables.REMOVED_COLUMNS
             found[REMOVED] = StateTable(prefix + REMOVED, columns, state_tables.REMOVED_KEY, "removed rows")
@@ -148,7 +155,9 @@ class GroupStates:
         signed = read_rows(rows, self._groups, self._arguments)
         if signed is None:
             return
-        old = self._columns.as_of(tables[GROUPS].get_many(pa.table({KEY: signed.keys}), self._columns.names), batch)
+        old = self._columns.as_of(
+            tables[self._groups_table].get_many(pa.table({KEY: signed.keys}), self._columns.names), batch
+        )
         new: dict[str, pa.Array] = {}
         for count in self._counts.values():
             new |= count.merged(old, signed)
@@ -156,7 +165,7 @@ class GroupStates:
             new |= total.merged(old, signed)
         changed: list[tuple[KeptDistinct | KeptExtreme, ValueCounts]] = []
         for kept in self._values.values():
-            states = ValueTable(tables[VALUES], self._value_columns, batch)
+            states = ValueTable(tables[self._values_table], self._value_columns, batch)
             counts = kept.changed(signed, states)
             new |= kept.merged(old, signed, counts, states)
             changed.append((kept, counts))
@@ -215,7 +224,7 @@ class GroupStates:
         existed = self._rows.counts(old)[start:end] > 0
         part = slice(start, end)
         writes = state_tables.writes(
-            GROUPS,
+            self._groups_table,
             self._columns,
             {KEY: signed.keys[part]},
             StateChange(
@@ -231,7 +240,7 @@ class GroupStates:
             of_groups = slice(first, last)
             before, after = counts.before[of_groups], counts.after[of_groups]
             writes += state_tables.writes(
-                VALUES,
+                self._values_table,
                 self._value_columns,
                 {
                     KEY: signed.keys.take(pa.array(counts.groups[of_groups])),

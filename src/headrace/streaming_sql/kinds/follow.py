@@ -177,12 +177,12 @@ def _properties(stream: FollowedStream, store: Store, counts: Mapping[str, RowCo
         yield from (("expensive", line) for line in expensive(gathering, counts))
         tables += gathering.state(f"{name}_")
     for number, inner in stream.plan.inner.items():
-        groups = inner.group_query(keeps_previous=False, number=number)
+        kept = inner.states(keeps_previous=False, number=number)
         assert inner.query.groups is not None, "an inner query is one of groups"
-        assert groups is not None
+        assert kept is not None
         for call in inner.query.groups.aggregates:
             yield "aggregate", f"{call.text} of {inner_groups(number)}: {_KEPT[call.kind]}"
-        tables += groups.tables(f"{name}_")
+        tables += kept.tables(f"{name}_")
     if states is None or query.groups is None:
         if gathering is None:
             yield "rows", f"the last row of a batch for each key ({key}) is put, or the key is deleted"
