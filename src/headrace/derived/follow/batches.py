@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.batches.sinks import batch_figures
@@ -38,7 +37,7 @@ from headrace.spark.checkpoint import BatchOffsets
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.ports import Claim, Store, Table
+    from headrace.ports import Store, Table
 
 _MEASURED_SECONDS = 5.0
 _log = logging.getLogger("headrace")
@@ -83,21 +82,24 @@ class FollowedBatches(StreamBatches):
                 groups.states.sweep(tables, number)
             content = batch_of(self.query, self.target, state, first=number == 0, replaces=replaces)
             offsets = BatchOffsets.read(self.sink.checkpoint, number, batch.sparkSession, store=store)
-            publish = partial(self._publish, store, job, batch, number, offsets, claim)
+
+            def publish(content: FollowedBatch) -> None:
+                tasks = BatchTasks(self.sink, job, number, content.targets)
+                publish_batch(store, tasks, batch, content, check=True, claim=claim, offsets=offsets)
+
             truncated = offsets.truncates & {scan.table for scan in self.query.scans}
             if truncated and isinstance(content, SignedBatch):
                 self._check_begins_anew(store, None)
+                content = replace(content, begins_anew=True)
+            try:
+                publish(content)
+            except Exception as error:
+                # The TRUNCATE came after the look at the log that has planned the batch.
+                if content.begins_anew or not is_truncation(error):
+                    raise
+                _log.info("batch %d begins with a TRUNCATE, and is computed again without state", number)
+                self._check_begins_anew(store, error)
                 publish(replace(content, begins_anew=True))
-            else:
-                try:
-                    publish(content)
-                except Exception as error:
-                    # The TRUNCATE came after the look at the log that has planned the batch.
-                    if not is_truncation(error):
-                        raise
-                    _log.info("batch %d begins with a TRUNCATE, and is computed again without state", number)
-                    self._check_begins_anew(store, error)
-                    publish(replace(content, begins_anew=True))
             self._note_state(job, number, tables.values())
         except Exception as error:
             # Besides a lost claim: the other job drops the state of this one, which this batch may be reading.
@@ -109,19 +111,6 @@ class FollowedBatches(StreamBatches):
             jobs.drop(begun.state_tables)
             raise target_taken(begun.target, begun.job, number) from error
         jobs.drop(begun.obsolete)
-
-    def _publish(
-        self,
-        store: Store,
-        job: str,
-        batch: DataFrame,
-        number: int,
-        offsets: BatchOffsets,
-        claim: Claim,
-        content: FollowedBatch,
-    ) -> None:
-        tasks = BatchTasks(self.sink, job, number, content.targets)
-        publish_batch(store, tasks, batch, content, check=True, claim=claim, offsets=offsets)
 
     def _check_begins_anew(self, store: Store, error: Exception | None) -> None:
         """Raise `UnsupportedError` if a batch cannot compute all rows of the target from what is behind a TRUNCATE."""
