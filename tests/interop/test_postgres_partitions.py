@@ -486,7 +486,7 @@ def test_a_partition_of_a_transaction_that_is_not_visible_yet_is_waited_for(
     tunnel = store.create_tunnel("p", "changes")
     assert isinstance(tunnel, PostgresTunnel)
     ((root,),) = server.execute("SELECT 'p'::regclass::oid::bigint").fetchall()
-    seen = SeenDefinitions(tunnel._database, tunnel.id, [root], lambda _: {})
+    seen = SeenDefinitions(tunnel._database, tunnel.id, [root])
     seen.refresh()
     with psycopg.connect(store.url, user="postgres") as other:
         other.execute(_NEW)

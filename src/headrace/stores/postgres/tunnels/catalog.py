@@ -7,7 +7,7 @@ from typing import LiteralString, NamedTuple
 
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.tunnels.definitions import CatalogColumn, Definition, Leaf
-from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements
+from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 
 # The types of users that columns have, and those that these consist of: the base of a domain, the elements of an array,
 # the columns of a composite type, the bounds of a range.
@@ -153,6 +153,27 @@ WHERE c.oid = ANY(%s::oid[]) AND EXISTS (
     WHERE r.row::text <> r.created::text AND age(r.row) BETWEEN 0 AND age(s.catalog_xmin)
 )
 """
+_BASE_TYPES: LiteralString = """
+WITH RECURSIVE based AS (
+    SELECT atttypid AS declared, atttypid AS type FROM pg_attribute
+    WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped
+    UNION
+    SELECT b.declared, y.typbasetype FROM based b JOIN pg_type y ON y.oid = b.type WHERE y.typtype = 'd'
+), elements AS (
+    SELECT b.declared, y.typelem AS type FROM based b JOIN pg_type y ON y.oid = b.type
+    WHERE y.oid = (SELECT e.typarray FROM pg_type e WHERE e.oid = y.typelem)
+    UNION
+    SELECT e.declared, y.typbasetype FROM elements e JOIN pg_type y ON y.oid = e.type WHERE y.typtype = 'd'
+)
+SELECT b.declared, CASE
+    WHEN y.typtype = 'e' THEN 'text'::regtype::oid
+    WHEN e.typtype = 'e' THEN 'text[]'::regtype::oid
+    WHEN e.typarray <> 0 THEN e.typarray
+    ELSE b.type END
+FROM based b JOIN pg_type y ON y.oid = b.type
+LEFT JOIN (elements l JOIN pg_type e ON e.oid = l.type AND e.typtype <> 'd') ON l.declared = b.declared
+WHERE y.typtype <> 'd'
+"""
 
 
 class TableState(NamedTuple):
@@ -172,6 +193,14 @@ class TableState(NamedTuple):
 def states(statements: PostgresStatements, relations: Sequence[int]) -> list[TableState]:
     """Return the tables that exist: a read of a few rows of the catalog for each."""
     return [TableState(*row) for row in statements.execute(_STATES, (list(relations),)).fetchall()]
+
+
+def base_types(database: TunnelDatabase, relations: Sequence[int]) -> Mapping[int, int]:
+    """Return the declared types of the columns of tables → the oids of types with the same format in the log.
+
+    It is another type only for domains and enums.
+    """
+    return {int(declared): int(base) for declared, base in database.query(_BASE_TYPES, (list(relations),))}
 
 
 def definitions(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -47,27 +46,6 @@ from headrace.wire.pgoutput.messages import Images, Truncation
 _COLUMN = b"column"
 # The metadata of rows of base data: the name of their table when they were read.
 _NAME = b"table"
-_TYPES = """
-WITH RECURSIVE based AS (
-    SELECT atttypid AS declared, atttypid AS type FROM pg_attribute
-    WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped
-    UNION
-    SELECT b.declared, y.typbasetype FROM based b JOIN pg_type y ON y.oid = b.type WHERE y.typtype = 'd'
-), elements AS (
-    SELECT b.declared, y.typelem AS type FROM based b JOIN pg_type y ON y.oid = b.type
-    WHERE y.oid = (SELECT e.typarray FROM pg_type e WHERE e.oid = y.typelem)
-    UNION
-    SELECT e.declared, y.typbasetype FROM elements e JOIN pg_type y ON y.oid = e.type WHERE y.typtype = 'd'
-)
-SELECT b.declared, CASE
-    WHEN y.typtype = 'e' THEN 'text'::regtype::oid
-    WHEN e.typtype = 'e' THEN 'text[]'::regtype::oid
-    WHEN e.typarray <> 0 THEN e.typarray
-    ELSE b.type END
-FROM based b JOIN pg_type y ON y.oid = b.type
-LEFT JOIN (elements l JOIN pg_type e ON e.oid = l.type AND e.typtype <> 'd') ON l.declared = b.declared
-WHERE y.typtype <> 'd'
-"""
 _LEAVES = "SELECT coalesce(string_agg(relid::oid::text, ' '), '') FROM pg_partition_tree($1) WHERE isleaf"
 
 
@@ -156,14 +134,6 @@ def name_when_read(rows: pa.RecordBatch) -> TableName | None:
     """Return the name that the table of base data had when the rows were read; None for rows of earlier releases."""
     name = (rows.schema.metadata or {}).get(_NAME)
     return None if name is None else TableName.parse(name.decode())
-
-
-def base_types(database: TunnelDatabase, relations: Sequence[int]) -> Mapping[int, int]:
-    """Return the declared types of the columns of tables → the oids of types with the same format in the log.
-
-    It is another type only for domains and enums.
-    """
-    return {int(declared): int(base) for declared, base in database.query(_TYPES, (list(relations),))}
 
 
 class FollowedTable:
@@ -336,9 +306,7 @@ class OneTable:
         self._selection = selection
         self._publication = publication
         part = None if selection is None else selection.definition
-        self.definitions = SeenDefinitions(
-            database, tunnel, [relation], partial(base_types, database), as_columns=True, part=part
-        )
+        self.definitions = SeenDefinitions(database, tunnel, [relation], as_columns=True, part=part)
         self._opened: FollowedTable | None = None
         self.refresh()
 

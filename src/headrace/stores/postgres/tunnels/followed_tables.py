@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables.table import PostgresTable
 from headrace.stores.postgres.tunnels import json_rows
 from headrace.stores.postgres.tunnels.base_data import ChunkRows, TableRows
-from headrace.stores.postgres.tunnels.followed import FollowedTable, base_types, name_when_read, one_snapshot
+from headrace.stores.postgres.tunnels.followed import FollowedTable, name_when_read, one_snapshot
 from headrace.stores.postgres.tunnels.json_rows import JsonTable
 from headrace.stores.postgres.tunnels.members import Member, members, others
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
@@ -56,9 +56,7 @@ class ManyTables:
         # The names when the tables became members, and the current names of those that exist.
         self._names = {relation: each.name for relation, each in self._members.items()}
         self._current: dict[int, TableName] = {}
-        self.definitions = SeenDefinitions(
-            database, tunnel, list(self._names), partial(base_types, database), as_columns=self.typed
-        )
+        self.definitions = SeenDefinitions(database, tunnel, list(self._names), as_columns=self.typed)
         self._tables: dict[int, FollowedTable] = {}
         self._choices = database.connection.address.unrepresentable
         self.refresh()

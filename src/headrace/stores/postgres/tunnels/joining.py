@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
 
 import psycopg
 from psycopg import sql
@@ -19,7 +18,6 @@ from psycopg import sql
 from headrace.errors import HeadraceError, StoreBusyError, StoreError
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.tunnels import catalog, followable, publications, slots, stored_tunnels
-from headrace.stores.postgres.tunnels.followed import base_types
 from headrace.stores.postgres.tunnels.members import others
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.publications import PublishedTable
@@ -94,7 +92,7 @@ class Joining:
         size = stored_tunnels.size_of(database, layout)
         keys = table.splits(min(size.chunks, stored_tunnels.MAX_CHUNKS))
         generated = slots.has_generated(database, layout)
-        definitions = SeenDefinitions(database, tunnel.id, [layout.oid], partial(base_types, database))
+        definitions = SeenDefinitions(database, tunnel.id, [layout.oid])
 
         def join(statements: PostgresStatements) -> bool:
             _lock(statements, name)

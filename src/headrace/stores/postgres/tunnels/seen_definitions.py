@@ -97,7 +97,6 @@ class SeenDefinitions:
     Args:
         tunnel: the id of the tunnel.
         relations: the oids of its tables.
-        base_types: returns the declared types of the columns of tables → types with the same format in the log.
         as_columns: whether the columns of the table are columns of the changes.
         part: returns the part of a definition that the tunnel has; None if it has all.
     """
@@ -107,7 +106,6 @@ class SeenDefinitions:
         database: TunnelDatabase,
         tunnel: str,
         relations: Sequence[int],
-        base_types: Callable[[Sequence[int]], Mapping[int, int]],
         *,
         as_columns: bool = False,
         part: Callable[[Definition], Definition] | None = None,
@@ -115,7 +113,6 @@ class SeenDefinitions:
         self._database = database
         self._tunnel = tunnel
         self._relations = relations
-        self._base_types = base_types
         self._as_columns = as_columns
         self._part = part or (lambda whole: whole)
         self._seen = _Seen({}, {}, [], Inspected([], []))
@@ -162,7 +159,7 @@ class SeenDefinitions:
         rows = self._database.ask(self._rows)
         latest = {relation: state for relation, state, _, _ in rows}
         changed = [relation for relation, state in states.items() if latest.get(relation) != state.state]
-        return self._recorded(changed, self._base_types(changed)) if changed else rows
+        return self._recorded(changed) if changed else rows
 
     def forget(self) -> None:
         """Let the next `refresh` read all definitions."""
@@ -189,13 +186,14 @@ class SeenDefinitions:
 
     def record_in(self, statements: PostgresStatements, existing_slot: str | None = None) -> None:
         """Record the first version of all tables like `record`, inside the caller's transaction."""
-        self._record(statements, self._relations, self._base_types(self._relations), existing_slot)
+        base_types = catalog.base_types(self._database, self._relations)
+        self._record(statements, self._relations, base_types, existing_slot)
 
     def _recorded(
-        self, relations: Sequence[int], base_types: Mapping[int, int], written: Sequence[WrittenLeaf] = ()
+        self, relations: Sequence[int], written: Sequence[WrittenLeaf] = ()
     ) -> list[tuple[int, str, str, str]]:
         """Record the present definitions of some tables; return all rows."""
-        whole = dict[_Partition, bool]()
+        base_types, whole = catalog.base_types(self._database, relations), dict[_Partition, bool]()
         while True:
             try:
                 return self._database.run(
@@ -358,7 +356,7 @@ class SeenDefinitions:
             unseen = [each for each in unseen if each not in without]
         if unseen:
             roots = sorted({each.root for each in unseen})
-            self._seen.lost = _lost(self._recorded(roots, self._base_types(roots), unseen))
+            self._seen.lost = _lost(self._recorded(roots, unseen))
             self.check()
 
     def _wait_for(self, xids: Sequence[int]) -> None:

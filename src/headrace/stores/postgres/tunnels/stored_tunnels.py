@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 from psycopg import sql
@@ -24,7 +23,6 @@ from headrace.model.tunnels.validation import check_new
 from headrace.model.tunnels.values import ChannelKind, Start, StartKind, TunnelKind
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels import followable, publications, selections, slot_limits, slots, tunnel_options
-from headrace.stores.postgres.tunnels.followed import base_types
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import BASE_START, lsn_text
 from headrace.stores.postgres.tunnels.publications import PublishedTable
@@ -140,7 +138,7 @@ def create(
     try:
         # Before the first read of the tables and their log.
         part = None if selection is None else selection.definition
-        SeenDefinitions(database, tunnel_id, relations, partial(base_types, database), part=part).record(options.slot)
+        SeenDefinitions(database, tunnel_id, relations, part=part).record(options.slot)
         lsn = 0
         if slot is not None and publication is not None:
             lsn = _open_slot(database, stored, slot, publication, layouts, options)
