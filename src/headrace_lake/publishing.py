@@ -24,7 +24,7 @@ from headrace.model.own_names import is_internal
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
-from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
+from headrace.ports import Advance, Append, Claim, Publisher, Staged, Store, Write
 from headrace.support import failpoints
 from headrace_lake.data_files import MissingFileError
 from headrace_lake.home import JOBS, Home, Intent, JobRecord
@@ -304,6 +304,13 @@ class IntentPublisher(Publisher, Generic[AnyPart, AnyVersion]):
             (part,) = self._parts(intent.batch, writes, decided=True)
             self._commit_part(part, intent.batch, intent.content)
         self._staging.sweep(intent.batch)
+
+
+def complete_batches(store: Store, home: Home, table: str) -> None:
+    """Write the batches into a table that intents in a home have decided, see `headrace.ports.Store`."""
+    for record in home.records():
+        if record.intent is not None and table in record.intent.tables:
+            store.publisher(record.job, record.sink).resume(record.intent.batch)
 
 
 def _remaining(alteration: Alteration | None, schema: TableSchema) -> Alteration | None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import headrace
 from headrace.ports import Store
+from headrace.support import failpoints
 from tests.lake import ducklakes, icebergs
 from tests.lake.lakes import rows_of
 from tests.lake.streaming import ONCE, change, reader
+from tests.lake.test_lake_joins import Killed, killing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,6 +68,38 @@ def test_a_mirror_and_its_history(spark: SparkSession, tmp_path: Path, shop: Sto
     assert [{name: row[name] for name in ("id", "user", "n", "note")} for row in current] == list(shop.table("orders"))
     assert [(row["id"], row["n"]) for row in versions if not row["is_current"]] == [(0, 0), (1, 1), (7, 6)]
     assert headrace.diff_tables(shop.table("orders"), lake.table("orders")).changed == 0
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_mirror_that_dies_before_a_table_has_its_new_column_starts_again(
+    spark: SparkSession, tmp_path: Path, shop: Store, lake: Store, monkeypatch: pytest.MonkeyPatch, history: bool
+) -> None:
+    def follow() -> None:
+        mirror = headrace.mirror(
+            spark,
+            source=shop.url,
+            table="orders",
+            to=lake.url,
+            history=history,
+            checkpoint=tmp_path / "checkpoint",
+            trigger=ONCE,
+        )
+        mirror.start().awaitTermination()
+
+    follow()
+    orders = shop.table("orders")
+    # The batch is decided before its tables are changed, or with them.
+    for point in ("intent-written", "rows-written", "marker-written"):
+        name = point.replace("-", "_")
+        orders.add_columns({name: "string"})
+        orders.put([{"id": 7, "user": "u1", "n": len(orders.schema.names), name: "new"}])
+        with monkeypatch.context() as patch:
+            patch.setattr(failpoints, "reach", killing(point, 1))
+            with suppress(StreamingQueryException, Killed):
+                follow()
+        follow()
+        rows = [row for row in content(lake, "orders") if row.get("is_current", True)]
+        assert [{name: row[name] for name in orders.schema.names} for row in rows] == list(orders), point
 
 
 def test_merge_and_several_outputs(spark: SparkSession, tmp_path: Path, shop: Store, lake: Store) -> None:

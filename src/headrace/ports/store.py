@@ -497,6 +497,12 @@ class Store(Port):
     def publisher(self, job: str, sink: str = "") -> Publisher:
         """Return the publisher for one sink of a job."""
 
+    def complete_batches(self, table: str) -> None:
+        """Write batches of dead drivers into a table that are decided, and that the table lacks.
+
+        Nothing is to be done in a store that changes all its tables in the transaction that decides a batch.
+        """
+
     @abstractmethod
     def wait_for_change(self, timeout: float) -> bool:
         """Wait for a commit of any process to the store, at most ``timeout`` seconds; return whether there may be one.

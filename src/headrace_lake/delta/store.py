@@ -31,6 +31,7 @@ from headrace.model.tunnels.validation import Named, check_new, find
 from headrace.model.tunnels.values import KindName, Start, TunnelKind
 from headrace.options.names import check_names
 from headrace.ports import Capabilities, Disk, Files, Publisher, Queue, Table, Tunnel
+from headrace_lake import publishing
 from headrace_lake.delta import maintenance
 from headrace_lake.delta.log import LOG
 from headrace_lake.delta.publisher import DeltaPublisher
@@ -278,6 +279,9 @@ class DeltaStore(LakeStore):
 
     def publisher(self, job: str, sink: str = "") -> Publisher:
         return DeltaPublisher(self._table, self._home, self._directory / OWN_DIRECTORY, job, sink)
+
+    def complete_batches(self, table: str) -> None:
+        publishing.complete_batches(self, self._home, table)
 
     def files(self) -> Files:
         return self._home.store().files()

@@ -21,6 +21,7 @@ from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.options import PARTITION_BY
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Capabilities, Disk, Files, Publisher, Table
+from headrace_lake import publishing
 from headrace_lake.home import OWN_DIRECTORY, Home
 from headrace_lake.iceberg.catalog import Tables, parts_of
 from headrace_lake.iceberg.maintenance import IcebergMaintenance
@@ -148,6 +149,9 @@ class IcebergStore(LakeStore):
 
     def publisher(self, job: str, sink: str = "") -> Publisher:
         return IcebergPublisher(self._tables, self._home, self._warehouse / OWN_DIRECTORY, job, sink)
+
+    def complete_batches(self, table: str) -> None:
+        publishing.complete_batches(self, self._home, table)
 
     def files(self) -> Files:
         return self._home.store().files()

@@ -158,6 +158,9 @@ class MirrorSetup:
                 bad rows, and this mirror keeps none.
         """
         self._check_bad_rows()
+        for table in self._form.tables:
+            # The record of the job is one batch ahead of a table that lacks a decided batch, with its columns.
+            self._target.complete_batches(table.name)
         found = self._found(self._form.tables[0])
         if found is not None and self._is_new(found):
             # An empty table is built as if it did not exist.
