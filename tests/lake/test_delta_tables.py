@@ -157,7 +157,7 @@ def refused(path: Path) -> dict[str, Any]:
     create("constrained", {})
     foreign(path, "constrained").alter.add_constraint({"positive": "id > 0"})
     return {
-        "mapping": "columnMapping|version",
+        "mapping": r"feature columnMapping.*without property delta\.columnMapping\.mode",
         "append_only": "appendOnly",
         "forgetful": "setTransactionRetentionDuration",
         "constrained": r"delta\.constraints\.positive",

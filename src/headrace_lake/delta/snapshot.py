@@ -64,6 +64,8 @@ _VARIANT = re.compile(r'[tT]ype": ?"variant"')
 # The default intervals of delta-rs and of Spark. A reader of vectors reads the entries after the checkpoint.
 _CHECKPOINT_INTERVAL, _CHECKPOINT_INTERVAL_OF_VECTORS = 100, 10
 _PLAIN_READER, _PLAIN_WRITER = 1, 4
+# Version 2 of readers has only this feature: the names of columns in the files are others.
+_MAPPING_READER, _MAPPING = 2, "columnMapping"
 _FIELD_RULES = ("delta.invariants", "delta.generationExpression", "delta.identity.start", "delta.columnMapping.id")
 _REFUSED_PROPERTIES = {
     "delta.setTransactionRetentionDuration": "the markers of published batches must not expire",
@@ -303,6 +305,8 @@ class Snapshot:
                 raise self._refused(f"partition column {name!r} of type binary", "use a table without it")
         protocol = self._protocol
         features = set(protocol.reader_features or ()) - _READ_FEATURES
+        if protocol.min_reader_version == _MAPPING_READER:
+            features.add(_MAPPING)
         if _VARIANT.search(self._columns.to_json()):
             features.add("variantType")
         if protocol.min_reader_version == FEATURES_READER and not features:
@@ -338,7 +342,10 @@ class Snapshot:
 
     def _unknown(self, features: set[str], version: str) -> UnsupportedError:
         wanted = [f"feature {name}" for name in sorted(features)]
-        return self._refused(", ".join(wanted) or version, "use a table without it")
+        remedy = "use a table without it"
+        if _MAPPING in features:
+            remedy = "write its rows into a new table without property delta.columnMapping.mode, and use that table"
+        return self._refused(", ".join(wanted) or version, remedy)
 
     def _refused(self, received: str, remedy: str) -> UnsupportedError:
         return UnsupportedError(
