@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from headrace.model.findings import Status
 from headrace.ports import Store
 from headrace_lake.ducklake import compacting
 from headrace_lake.ducklake.store import DuckLakeStore
@@ -102,6 +103,24 @@ def test_all_types_in_the_catalog_and_in_files(store: Store, url: str, tmp_path:
         assert nested["texts"] == ["a", None]
         assert nested["counts"] == {"k": 1}
         assert nested["inner"] == {"a": 1, "b": [{"c": "x"}, None]}
+
+
+def test_bounds_that_both_have_written_exclude_no_row(store: DuckLakeStore, url: str, tmp_path: Path) -> None:
+    table = store.create_table("types", TYPES, "id")
+    bounds = (
+        "SELECT s.min_value, s.max_value FROM ducklake_table_column_stats s JOIN ducklake_column c"
+        " USING (table_id, column_id) WHERE c.column_name = 'flag'"
+    )
+    referee(url, tmp_path, "INSERT INTO lake.types (id, flag) SELECT i, true FROM range(10, 1010) r (i)")
+    # DuckDB writes the bounds of a file in another way than those of rows in the catalog.
+    assert catalog(url, bounds) == [("1", "1")]
+    table.put([{"id": 0, **ROW, "flag": False}, {"id": 1}])
+    assert catalog(url, bounds) == [("false", "1")]
+    for maintenance in ("SELECT 1", "CALL ducklake_flush_inlined_data('lake')"):
+        referee(url, tmp_path, maintenance)
+        assert [each.status for each in store.maintenance("types").check()] == [Status.OK]
+    assert [row["id"] for row in table.scan(where={"flag": False}).read_all().to_pylist()] == [0]
+    assert referee(url, tmp_path, "SELECT id FROM lake.types WHERE NOT flag") == [[[0]]]
 
 
 def test_both_write_and_both_read(store: Store, url: str, tmp_path: Path) -> None:

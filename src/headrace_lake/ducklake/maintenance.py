@@ -20,7 +20,7 @@ from headrace_lake.ducklake.catalog import Definition, Snapshot
 from headrace_lake.ducklake.columns import every
 from headrace_lake.ducklake.database import LakeDatabase
 from headrace_lake.ducklake.state import LakeFile, State
-from headrace_lake.ducklake.values import wider
+from headrace_lake.ducklake.values import is_same_bound, wider
 from headrace_lake.maintenance import (
     RETENTION_SECONDS,
     TARGET_BYTES,
@@ -158,7 +158,8 @@ class DuckLakeMaintenance:
             column = kinds[row["column_id"]]
             for side in ("low", "high"):
                 bound = row[f"table_{side}"]
-                if bound is not None and wider(column.kind, bound, row[side], up=side == "high") != bound:
+                widest = wider(column.kind, bound, row[side], up=side == "high")
+                if bound is not None and widest is not None and not is_same_bound(column.kind, bound, widest):
                     yield f"column {column.name} has a value outside of the bounds of the table"
 
     # -- history ------------------------------------------------------------------------------------------------

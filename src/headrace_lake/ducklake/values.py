@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from ctypes import c_float
 from decimal import Decimal
 
 import pyarrow as pa
@@ -128,6 +129,14 @@ def _text_bound(text: str, *, up: bool) -> str:
     return head + ("\x01" if nul and up else "")
 
 
+def is_same_bound(kind: str, left: str, right: str) -> bool:
+    """Return whether two bounds, as DuckDB and headrace write them, are the same value."""
+    if left == right:
+        return True
+    # DuckDB writes the shortest text of a float, of which the double is another one.
+    return kind == "float32" and c_float(float(left)).value == c_float(float(right)).value
+
+
 def wider(kind: str, left: str | None, right: str | None, *, up: bool) -> str | None:
     """Return the wider one of two bounds; None for the bound of no values."""
     if left is None or right is None:
@@ -136,7 +145,10 @@ def wider(kind: str, left: str | None, right: str | None, *, up: bool) -> str | 
         if not (_PLAIN_TIME.fullmatch(left) and _PLAIN_TIME.fullmatch(right)):
             return _UNBOUNDED[up]
         return max(left, right) if up else min(left, right)
-    if kind in ("varchar", "blob", "boolean"):
+    if kind == "boolean":
+        # DuckDB writes 0 and 1 for the rows of a file, and false and true for those in the catalog.
+        return (max if up else min)(left, right, key=("1", "true").__contains__)
+    if kind in ("varchar", "blob"):
         return (max if up else min)(left, right, key=str.encode)
     if kind.startswith("float"):
         # DuckDB has NaN above all numbers.
