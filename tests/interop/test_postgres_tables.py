@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import sql
 
@@ -187,3 +188,19 @@ def test_lookups_and_ranges_of_users_keys_use_their_index(
     if "utf8" not in kind and "numeric" not in kind:
         # The order of texts is that of their bytes, which an index of another collation or type does not have.
         assert "Index" in plan(ranges[3], [])
+
+
+def test_beginnings_of_keys_are_looked_up_by_the_index_of_a_table_without_statistics(
+    store: Store, session: psycopg.Connection
+) -> None:
+    table = store.create_table("parts", {"part": "long", "id": "long"}, ["part", "id"])
+    session.execute("ALTER TABLE parts SET (autovacuum_enabled = off)")
+    session.execute("INSERT INTO parts SELECT i % 10000, i FROM generate_series(0, 99999) i")
+    found = table.get_by_prefix(pa.table({"part": pa.array(range(100), pa.int64())}))
+    assert found.num_rows == 1_000
+    store.close()
+    read = "SELECT idx_tup_read, seq_tup_read FROM pg_stat_user_indexes JOIN pg_stat_user_tables USING (relid)"
+    read += " WHERE pg_stat_user_tables.relname = 'parts'"
+    # A session writes its statistics at its end.
+    wait_until(lambda: (row := session.execute(read).fetchone()) is not None and row[0] > 0)
+    assert session.execute(read).fetchone() == (1_000, 0)

@@ -264,10 +264,13 @@ def rows_of_keys(
             whose statements have no parameters.
     """
     few = None if locked else Given.of(keys)
-    statement = sql.SQL("SELECT {} FROM {} t JOIN {} ON {}{}").format(
+    # The planner knows nothing of a table that was just filled: it would read all of it for a few beginnings of keys.
+    by_index = not locked and keys.num_columns < len(layout.primary_key)
+    joined = "{} CROSS JOIN LATERAL (SELECT * FROM {} t WHERE {} OFFSET 0) t" if by_index else "{} JOIN {} t ON {}"
+    statement = sql.SQL("SELECT {} FROM " + joined + "{}").format(
         selected(layout, wanted.names),
-        layout.name.sql,
         STAGED if few is None else few.source,
+        layout.name.sql,
         same_key([layout.column(name) for name in keys.column_names]),
         sql.SQL(" FOR UPDATE OF t" if locked else ""),
     )
