@@ -13,6 +13,7 @@ from bench import (
     checkpoints,
     ducklake,
     following,
+    joins,
     lake,
     latency,
     mirrors,
@@ -35,7 +36,7 @@ from bench import (
 from bench.growth import logs, objects, writers
 from bench.machine import machine, use_two_processors
 from bench.measure import Result
-from bench.peers import debezium, flink_cdc, own_sources
+from bench.peers import debezium, flink_cdc, flink_sql, own_sources
 from bench.peers.running import on_peers_spark
 
 BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
@@ -47,6 +48,8 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "following": following.following,
     "following_rows": following.following_rows,
     "following_size": following.following_size,
+    "joins_small": joins.joins_small,
+    "joins_large": joins.joins_large,
     "views_small": views.views_small,
     "views_large": views.views_large,
     "views_tunnels": views.views_tunnels,
@@ -103,6 +106,7 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "peers_debezium_copy": debezium.copy,
     "peers_flink_changes": flink_cdc.changes,
     "peers_flink_snapshot": flink_cdc.snapshot,
+    "peers_flink_join": flink_sql.join,
 }
 GROUPS = {
     group: [name for name in BENCHMARKS if name.startswith(f"{group}_")] for group in ("growth", "peers", "views")

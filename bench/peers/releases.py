@@ -30,14 +30,21 @@ DEBEZIUM = "3.6.1.Final"
 FLINK = "1.20.3"
 # Its newest release is for Flink 1.20.
 FLINK_CDC = "3.5.0"
+FLINK_JDBC = "3.3.0-1.20"
 # The jars that a user would name; their dependencies are in the locks.
+_FLINK_CDC = [
+    *(f"org.apache.flink:flink-{part}:{FLINK_CDC}" for part in ("connector-postgres-cdc", "connector-debezium")),
+    *(f"org.apache.flink:flink-{part}:{FLINK}" for part in ("clients", "connector-base", "table-runtime")),
+]
 _ROOTS = {
     "kafka_broker": [f"org.apache.kafka:kafka_2.13:{KAFKA}"],
     "kafka_spark": [f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK}"],
     "delta": [f"io.delta:delta-spark_4.2_2.13:{DELTA}"],
-    "flink_cdc": [
-        *(f"org.apache.flink:flink-{part}:{FLINK_CDC}" for part in ("connector-postgres-cdc", "connector-debezium")),
-        *(f"org.apache.flink:flink-{part}:{FLINK}" for part in ("clients", "connector-base", "table-runtime")),
+    "flink_cdc": _FLINK_CDC,
+    "flink_sql": [
+        *_FLINK_CDC,
+        *(f"org.apache.flink:flink-{part}:{FLINK}" for part in ("table-planner-loader", "statebackend-rocksdb")),
+        f"org.apache.flink:flink-connector-jdbc:{FLINK_JDBC}",
     ],
     "debezium": [f"io.debezium:debezium-embedded:{DEBEZIUM}", f"io.debezium:debezium-connector-postgres:{DEBEZIUM}"],
 }
