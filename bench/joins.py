@@ -43,7 +43,6 @@ def joins_small(directory: Path, scale: float) -> Result:
     changes = 1_000
     running: dict[str, StreamingQuery] = {}
     loads: dict[str, float] = {}
-    taken: dict[str, list[float]] = {name: [] for name in facts}
     with ExitStack() as opened:
         stores = {name: opened.enter_context(_store(directory / name)) for name in facts}
         spark = opened.enter_context(spark_session(_SETTINGS))
@@ -54,17 +53,10 @@ def joins_small(directory: Path, scale: float) -> Result:
             running[name] = _follow(spark, store, "sums", SUMS, list(sizes))
             running[name].processAllAvailable()
             loads[name] = batch_seconds(running[name])[0]
-        for number in range(_BATCHES):
-            for name, store in stores.items():
-
-                def change(store: headrace.Store = store, rows: int = facts[name], number: int = number) -> None:
-                    _change(store, rows, changes, number)
-
-                taken[name].append(_batch(running[name], change))
+        plain, large = _alternately(running, lambda name, number: _change(stores[name], facts[name], changes, number))
         for name, store in stores.items():
             running[name].stop()
             _check(store, spark)
-    plain, large = (statistics.median(taken[name][_COLD:]) for name in facts)
     return Result(
         f"joins: {changes:,} changes a batch into count and sum of a join of {facts['plain']:,}, "
         f"{facts['plain'] // 10:,} and {facts['plain'] // 1_000:,} rows",
@@ -84,7 +76,6 @@ def joins_large(directory: Path, scale: float) -> Result:
     sizes, rows = {"facts": 0, "dims": int(1_000_000 * scale)}, int(100_000 * scale)
     starts = {"followed": _follow, "streams": _join_streams}
     running: dict[str, StreamingQuery] = {}
-    taken: dict[str, list[float]] = {name: [] for name in starts}
     with ExitStack() as opened:
         stores = {name: opened.enter_context(_store(directory / name)) for name in starts}
         spark = opened.enter_context(spark_session(_SETTINGS))
@@ -93,19 +84,16 @@ def joins_large(directory: Path, scale: float) -> Result:
             store.create_table("joined", {"id": "long", "amount": "long", "name": "string"}, "id")
             running[name] = starts[name](spark, store, "joined", _JOINED, list(sizes))
             running[name].processAllAvailable()
-        for number in range(_BATCHES):
-            for name, store in stores.items():
 
-                def change(store: headrace.Store = store, number: int = number) -> None:
-                    ids = np.arange(number * rows, (number + 1) * rows)
-                    store.table("facts").put(_facts(ids, sizes["dims"], number))
+        def insert(name: str, number: int) -> None:
+            ids = np.arange(number * rows, (number + 1) * rows)
+            stores[name].table("facts").put(_facts(ids, sizes["dims"], number))
 
-                taken[name].append(_batch(running[name], change))
+        followed, streams = _alternately(running, insert)
         for query in running.values():
             query.stop()
         counts = {store.table("joined").describe().rows for store in stores.values()}
     assert counts == {_BATCHES * rows}, f"{counts} joined rows instead of {_BATCHES * rows}"
-    followed, streams = (statistics.median(taken[name][_COLD:]) for name in starts)
     return Result(
         f"joins: {rows:,} new rows a batch into a join with {sizes['dims']:,} rows",
         {
@@ -158,12 +146,20 @@ def _kinds(ids: npt.NDArray[np.int64], label: str) -> pa.Table:
     return pa.table({"id": ids, "label": [f"{label} {each}" for each in ids]})
 
 
-def _batch(query: StreamingQuery, change: Callable[[], None]) -> float:
-    """Return the seconds of the batches after a change."""
-    before, _ = batch_seconds(query)
-    change()
-    query.processAllAvailable()
-    return batch_seconds(query)[0] - before
+def _alternately(running: Mapping[str, StreamingQuery], change: Callable[[str, int], None]) -> list[float]:
+    """Return the median seconds of the batches of each query after changes of its tables, in turns.
+
+    Args:
+        change: changes the tables of a query before a batch with a number.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in running}
+    for number in range(_BATCHES):
+        for name, query in running.items():
+            before, _ = batch_seconds(query)
+            change(name, number)
+            query.processAllAvailable()
+            taken[name].append(batch_seconds(query)[0] - before)
+    return [statistics.median(times[_COLD:]) for times in taken.values()]
 
 
 def _follow(spark: SparkSession, store: headrace.Store, target: str, sql: str, tables: list[str]) -> StreamingQuery:
