@@ -67,7 +67,8 @@ class JoinHistory(SparkHistory, CrashingHistory):
         first = self.chance.randrange(20)
         before, behind = put.format(self.table, first, first + 9), put.format(self.table, first + 5, first + 12)
         if "v" in self.columns:
-            self.execute(f"{before}; TRUNCATE t, u; {behind}")
+            # Without the locks, a transaction of pgbench waits for a row of this one, and TRUNCATE waits for it.
+            self.execute(f"LOCK t, u; {before}; TRUNCATE t, u; {behind}")
 
     def change_definition(self) -> None:
         """Seldom make a change that ends most queries."""
