@@ -81,6 +81,18 @@ _LOST = {
     "truncated": (["TRUNCATE p10"], "p10 was truncated"),
     "truncated and filled": (["TRUNCATE p10", "INSERT INTO p VALUES (12, 1)", "ANALYZE"], "p10 was truncated"),
     "truncated by their names": (["TRUNCATE p0, p10, p20"], "p10 was truncated"),
+    "truncated before a type becomes wider": (
+        ["TRUNCATE p10", "INSERT INTO p VALUES (12, 1)", "ALTER TABLE p ALTER n TYPE bigint"],
+        "p10 was truncated",
+    ),
+    "truncated between two types that become wider": (
+        [
+            "ALTER TABLE p ADD v varchar(4); ALTER TABLE p ALTER n TYPE bigint",
+            "TRUNCATE p10",
+            "ALTER TABLE p ALTER v TYPE text; ALTER TABLE p DROP v",
+        ],
+        "p10 was truncated",
+    ),
     "truncated before the table": (["TRUNCATE p10", "TRUNCATE p"], "p10 was truncated"),
     "truncated after the table": (["TRUNCATE p", "INSERT INTO p VALUES (12, 1)", "TRUNCATE p10"], "p10 was truncated"),
     "truncated after the table in its transaction": (
@@ -140,6 +152,15 @@ def test_rows_that_the_log_lacks_are_an_error_until_they_are_accepted(store: Sto
     assert tunnel.describe().warnings == ()
 
 
+def test_a_truncate_that_was_accepted_is_no_error_of_a_later_change_of_types(store: Store, server: Server) -> None:
+    tunnel = store.create_tunnel("p", "changes")
+    drain(tunnel)
+    server.execute("TRUNCATE p10")
+    assert accepted(tunnel) == []
+    server.execute("ALTER TABLE p ALTER n TYPE bigint; INSERT INTO p VALUES (12, 1)")
+    assert [change.key for change in drain(tunnel)] == [(12,)]
+
+
 _TRUNCATED = {
     "by itself": ["TRUNCATE p"],
     "and written": ["TRUNCATE p", "INSERT INTO p VALUES (11, 5), (2, 5)", "UPDATE p SET n = 6 WHERE id = 11"],
@@ -157,6 +178,8 @@ _TRUNCATED = {
         "CREATE TABLE q (id int PRIMARY KEY); INSERT INTO q VALUES (1); ALTER TABLE p ADD FOREIGN KEY (n) REFERENCES q",
         "TRUNCATE q CASCADE",
     ],
+    "before a type becomes wider": ["TRUNCATE p; INSERT INTO p VALUES (12, 1)", "ALTER TABLE p ALTER n TYPE bigint"],
+    "behind a type that becomes wider": ["ALTER TABLE p ALTER n TYPE bigint; TRUNCATE p", "INSERT INTO p VALUES (3)"],
     "with other changes": [
         "TRUNCATE p; INSERT INTO p VALUES (12, 1)",
         "ALTER TABLE p ADD CHECK (n < 100); GRANT SELECT ON p10 TO PUBLIC; ANALYZE p",

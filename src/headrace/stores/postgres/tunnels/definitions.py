@@ -240,7 +240,7 @@ def losses(
     ):
         # A change of a type makes the constraint again.
         lost.append("the primary key was made again, and its changes may have rows of equal keys")
-    explained = any(_changed_types(before, after)) or bool(lost)
+    known = bool(lost)
     for oid, leaf in before.leaves.items():
         now = after.leaves.get(oid)
         if now is None:
@@ -249,7 +249,7 @@ def losses(
             lost.append(f"partition {now.name} was detached and attached again")
         elif not (leaf.logged and now.logged):
             lost.append(f"partition {now.name} was unlogged")
-        elif now.file != leaf.file and not explained and truncated(oid, now):
+        elif now.file != leaf.file and not known and truncated(oid, now):
             lost.append(f"partition {now.name} was truncated, or rewritten without an old row")
     for oid, leaf in after.leaves.items():
         if oid in before.leaves:
@@ -333,12 +333,14 @@ def _filled(was: CatalogColumn, now: CatalogColumn) -> bool:
     return was.missing is not None and now.missing is None and was.other == now.other and now.filled
 
 
-def _changed_types(before: Definition, after: Definition) -> Iterator[bool]:
+def changes_types(before: Definition, after: Definition) -> bool:
+    """Return whether columns have other types, for which all partitions may be written again."""
     now = {column.number: column for column in after.columns}
-    for was in before.columns:
-        column = now.get(was.number)
-        if column is not None:
-            yield (was.type, was.modifier) != (column.type, column.modifier)
+    return any(
+        (was.type, was.modifier) != (now[was.number].type, now[was.number].modifier)
+        for was in before.columns
+        if was.number in now
+    )
 
 
 def rewritten(before: Definition, after: Definition) -> bool:

@@ -4,7 +4,7 @@ The publication of a tunnel gives changes of partitions the name of their table.
 whole table, and none of a partition alone. Beside it, a tunnel has a second publication, which sends each TRUNCATE of
 partitions under their own names. It is only read when partitions have got new files, and when there are new ones, which
 keep their file if their own transaction truncates them: a TRUNCATE that the two do not send alike is one of single
-partitions.
+partitions. A change of types behind it gives all partitions new files.
 """
 
 from __future__ import annotations
@@ -133,14 +133,18 @@ def of_whole_table(database: TunnelDatabase, tunnel: str, root: int) -> set[int]
     return {each.xid for each in of_leaves} if {each.lsn for each in of_leaves} <= of_root else set()
 
 
-def alone(database: TunnelDatabase, tunnel: str, root: int, leaves: Collection[int]) -> set[int]:
+def alone(database: TunnelDatabase, tunnel: str, root: int, leaves: Collection[int], since: int) -> set[int]:
     """Return those of some partitions that were truncated without the whole table in the slot, as far as it is known.
+
+    Args:
+        since: the first transaction whose TRUNCATE counts.
 
     Raises:
         StoreBusyError: the slot cannot be read now.
     """
     of_leaves, of_root = _truncations(database, tunnel, root, leaves)
-    return {each.relation for each in of_leaves if each.lsn not in of_root}
+    # The log has 32 bits of a transaction.
+    return {each.relation for each in of_leaves if each.lsn not in of_root and (each.xid - since) % (1 << 32) < 1 << 31}
 
 
 def emptied(database: TunnelDatabase, tunnel: str, root: int, leaves: Collection[int]) -> set[int]:

@@ -67,10 +67,15 @@ class _NewFile(NamedTuple):
 
 
 class _NewLeaf(NamedTuple):
-    """A new partition: the partitioned table, and its own oid."""
+    """A partition that is new, or has a new file for new types: the partitioned table, and its own oid.
+
+    Attributes:
+        xid: what was done by transactions before it, a look has seen.
+    """
 
     root: int
     oid: str
+    xid: int
 
 
 class _LeftLeaf(NamedTuple):
@@ -210,8 +215,8 @@ class SeenDefinitions:
                         known = partition_truncations.of_whole_table(self._database, self._tunnel, root)
                         whole.update({each: each.xid in known for each in files})
                     if leaves:
-                        oids = [int(each.oid) for each in leaves]
-                        alone = partition_truncations.alone(self._database, self._tunnel, root, oids)
+                        oids, since = [int(each.oid) for each in leaves], leaves[0].xid
+                        alone = partition_truncations.alone(self._database, self._tunnel, root, oids, since)
                         whole.update({each: int(each.oid) not in alone for each in leaves})
                     if left:
                         oids = [int(each.oid) for each in left]
@@ -231,8 +236,8 @@ class SeenDefinitions:
 
         Args:
             whole: for new files of partitions, whether they are those of a TRUNCATE of the whole table; for new
-                partitions, whether none was truncated without it; for partitions that have left, whether it has
-                deleted all their rows.
+                partitions and new types, whether none was truncated without it; for partitions that have left, whether
+                it has deleted all their rows.
             written: partitions with rows in the log, which may have left the tables.
 
         Raises:
@@ -426,16 +431,18 @@ def _losses(
     whole: Mapping[_Partition, bool],
 ) -> list[str]:
     unknown = list[_Partition]()
+    retyped = definitions.changes_types(versions[-1], now)
 
     def attached(oid: str, leaf: Leaf) -> bool:
         return catalog.attached_with_rows(statements, relation, oid, leaf)
 
     def truncated(oid: str, leaf: Leaf) -> bool:
-        partition: _Partition = _NewLeaf(relation, oid)
+        partition: _Partition = _NewLeaf(relation, oid, versions[-1].xid)
         if oid in versions[-1].leaves:
             if not catalog.may_be_truncated(statements, oid, leaf, versions[-1].xid):
                 return False
-            partition = _NewFile(relation, catalog.file_xid(statements, oid))
+            if not retyped:
+                partition = _NewFile(relation, catalog.file_xid(statements, oid))
         if partition not in whole:
             unknown.append(partition)
         return not whole.get(partition)
