@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def other(cluster: PostgresServer) -> Iterator[Server]:
 @pytest.fixture
 def store(cluster: PostgresServer, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(log, "WINDOW_BYTES", MB)
-    monkeypatch.setattr(retention, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(retention, "LIST_SECONDS", 0.0)
     monkeypatch.setattr(slot_limits, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(retention, "_ADVANCING_SHARE", 1e9)
     server.execute("CREATE TABLE orders (id text PRIMARY KEY)")
@@ -100,6 +101,11 @@ def retained(server: Server) -> int:
     ).fetchone()
     assert found is not None
     return int(found[0])
+
+
+def lists(server: Server) -> set[str]:
+    """Return the files of the lists of running transactions that reads have decoded."""
+    return {name for (name,) in server.execute("SELECT name FROM pg_ls_logicalsnapdir()")}
 
 
 def list_running_transactions(server: Server) -> None:
@@ -209,6 +215,56 @@ def test_the_log_of_the_last_seconds_is_released_if_the_user_may_list_transactio
     if allowed and can_list:
         # The server itself may have listed them at any time.
         assert kept[-1] < 15 * MB
+
+
+def test_the_log_of_a_large_transaction_is_not_decoded_for_each_of_the_next_small_batches(
+    store: Store, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if server.info.server_version < 160_000:
+        pytest.skip("pg_log_standby_snapshot is there from PostgreSQL 16 on")
+    monkeypatch.setattr(retention, "LAG_BYTES", 4 * MB)
+    # No second advance for its time, and none because there is so much new log.
+    monkeypatch.setattr(retention, "_ADVANCING_SHARE", 1e-9)
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    write(server, 10)
+    for key in ("a", "b", "c"):
+        server.execute("INSERT INTO orders VALUES (%s)", [key])
+        assert [change.key for change in drain(tunnel)] == [(key,)]
+    assert retained(server) < MB
+
+
+@pytest.mark.parametrize("case", ["base data is read", "transactions are open"])
+def test_lists_of_transactions_to_which_the_slot_cannot_move_are_not_asked_for(
+    store: Store, cluster: PostgresServer, server: Server, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    if server.info.server_version < 160_000:
+        pytest.skip("pg_log_standby_snapshot is there from PostgreSQL 16 on")
+    monkeypatch.setattr(retention, "LAG_BYTES", 4 * MB)
+    server.execute("INSERT INTO orders SELECT i::text FROM generate_series(1, 12) i")
+    base = case == "base data is read"
+    tunnel = store.create_tunnel("orders", "changes", "BaseAndStream" if base else "Stream")
+    before = lists(server)
+    server.execute("CREATE TABLE IF NOT EXISTS held (n int)")
+    with ExitStack() as stack:
+        address = f"postgresql://{USER}@127.0.0.1:{cluster.port}/followed"
+        sessions = [stack.enter_context(psycopg.connect(address)) for _ in range(12)]
+        for session in sessions:
+            session.execute("INSERT INTO held VALUES (1)")
+        write(server, 10)
+        if not base:
+            look(tunnel)
+        channel = tunnel.channels()[0]
+        position = channel.committed
+        for session in sessions:
+            session.commit()
+            if base:
+                position = tunnel.read(channel.id, position, 1).next
+                tunnel.commit({channel.id: position})
+            else:
+                look(tunnel)
+    assert len(drain(tunnel)) == 0
+    # The server itself may have listed them, too.
+    assert len(lists(server) - before) < 5
 
 
 def test_an_open_transaction_keeps_the_log_and_loses_no_change(

@@ -5,8 +5,9 @@ log has a list of the running transactions. The server writes one every 15 s if 
 checkpoint. All databases of the server share one log. So the slot of an idle table must follow the end of the log, and
 must be advanced once more after a burst of others, when the next list is written.
 
-Each read and each advance of a slot decodes the log from ``restart_lsn`` on. So where much log is written in 15 s, the
-server is asked for a list, which a user with the right to do so can from PostgreSQL 16 on.
+Each read and each advance of a slot decodes the log from ``restart_lsn`` on, also that of other tables: a million rows
+of a transaction cost seconds. So where much log follows it, the server is asked for a list, which a user with the right
+to do so can from PostgreSQL 16 on, and the slot follows the committed position without a distance.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ from headrace.stores.postgres.tunnels.tunnel_options import megabytes
 KEPT_BYTES = 1 << 20
 """The log in bytes that the slot keeps before the committed position, so that recent batches can be read again."""
 LAG_BYTES = 32 << 20
-"""The distance of ``restart_lsn`` from the slot's position at which another advance is worth its cost: two segments."""
-LOOK_SECONDS = 1.0
-"""The time between two looks at the lag of ``restart_lsn``."""
+"""The log from ``restart_lsn`` on that is much: two segments."""
+LIST_SECONDS = 1.0
+"""The time between two lists of running transactions: the server keeps a file for each list that it decodes."""
 # With a long open transaction, each advance costs 0.6 s of CPU time for each GB of log since its begin.
 _ADVANCING_SHARE = 0.05
 _LONG_TRANSACTION_BYTES = 1 << 30
 # The function is there from PostgreSQL 16 on.
-_IS_BEHIND = """
-SELECT confirmed_flush_lsn - restart_lsn > %s
-    AND has_function_privilege(to_regprocedure('pg_catalog.pg_log_standby_snapshot()'), 'EXECUTE')
-FROM pg_replication_slots WHERE slot_name = %s
+_LAG = """
+SELECT (t.advanced - '0/0')::bigint, (s.restart_lsn - '0/0')::bigint, (pg_current_wal_flush_lsn() - '0/0')::bigint,
+    pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+    has_function_privilege(to_regprocedure('pg_catalog.pg_log_standby_snapshot()'), 'EXECUTE')
+FROM headrace.tunnel t LEFT JOIN pg_replication_slots s ON s.slot_name = t.slot WHERE t.id = %s
 """
 # Warn when less than this share of max_slot_wal_keep_size is left.
 _SCARCE = 0.2
@@ -59,8 +61,10 @@ class LogRelease:
         self._tunnel = tunnel
         self._slot = slot
         self._limits = SlotLimits(database)
-        self._next_look = self._next_advance = 0.0
-        self._listed = 0
+        self._next_list = self._next_advance = 0.0
+        # The lists that were asked for and that the slot has not reached, and the next transaction at the last one.
+        self._lists: list[int] = []
+        self._next_xid = 0
 
     def release(self, committed: int, idle_until: int, look: Callable[[], None]) -> None:
         """Advance the slot, if the server keeps much log for nothing.
@@ -71,17 +75,27 @@ class LogRelease:
             look: records the definitions of the tables. The log tells of what has happened to partitions.
         """
         self._limits.look()
-        # If there is nothing to read again for a while, the slot follows the end of the log.
-        target = idle_until if idle_until - committed >= KEPT_BYTES else committed - KEPT_BYTES
-        now = time.monotonic()
-        if now < self._next_advance:
+        rows = self._database.query(_LAG, (self._tunnel,))
+        if not rows or rows[0][1] is None:
+            # A tunnel that was dropped meanwhile needs none.
             return
-        rows = self._database.query(
-            "SELECT (advanced - '0/0')::bigint FROM headrace.tunnel WHERE id = %s", (self._tunnel,)
-        )
-        # A tunnel that was dropped meanwhile needs none.
-        advanced = rows[0][0] if rows else target
-        if not (target > advanced + KEPT_BYTES or self._lags(target, advanced, now)):
+        ((advanced, restart, flushed, oldest, next_xid, can_list),) = rows
+        now = time.monotonic()
+        if lags := idle_until - restart > LAG_BYTES:
+            # Each read decodes this log: that is dearer than log that an older copy of a checkpoint can read again.
+            target = idle_until
+        else:
+            # If there is nothing to read again for a while, the slot follows the end of the log.
+            target = idle_until if idle_until - committed >= KEPT_BYTES else committed - KEPT_BYTES
+        # Lists that the slot does not reach yet, as while base data is read, are of use at such distances only.
+        last = max((each for each in self._lists if each > target), default=restart)
+        # Before a transaction of the last list has ended, another list cannot move ``restart_lsn`` up to that one.
+        if can_list and flushed - last > LAG_BYTES and oldest >= self._next_xid and now >= self._next_list:
+            ((lsn,),) = self._database.query("SELECT (pg_log_standby_snapshot() - '0/0')::bigint")
+            self._lists.append(lsn)
+            self._next_xid, self._next_list = next_xid, now + LIST_SECONDS
+        reaches = any(each <= target for each in self._lists)
+        if target <= advanced + (0 if lags else KEPT_BYTES) or (now < self._next_advance and not reaches):
             return
         # A TRUNCATE of partitions that no look has seen would be one of them alone: the log is without it then.
         look()
@@ -92,33 +106,9 @@ class LogRelease:
             (lsn_text(target), lsn_text(min(committed, target)), self._tunnel),
         )
         slots.advance(self._database, self._slot, target)
-        self._list_transactions(target)
+        self._lists = [each for each in self._lists if each > target]
         end = time.monotonic()
         self._next_advance = end + (end - now) / _ADVANCING_SHARE
-
-    def _list_transactions(self, target: int) -> None:
-        """Ask for a list, to which a later advance can move ``restart_lsn``, if it is far behind after an advance.
-
-        Args:
-            target: the LSN of the advance.
-        """
-        # A transaction that is open for long keeps ``restart_lsn`` where it is, whatever lists there are.
-        if target <= self._listed + LAG_BYTES:
-            return
-        rows = self._database.query(_IS_BEHIND, (LAG_BYTES, self._slot))
-        if rows and rows[0][0]:
-            self._listed = target
-            self._database.query("SELECT pg_log_standby_snapshot()")
-
-    def _lags(self, target: int, advanced: int, now: float) -> bool:
-        """Return whether the server keeps much log from before the slot's position."""
-        if target <= advanced or now < self._next_look:
-            return False
-        self._next_look = now + LOOK_SECONDS
-        rows = self._database.query(
-            "SELECT confirmed_flush_lsn - restart_lsn FROM pg_replication_slots WHERE slot_name = %s", (self._slot,)
-        )
-        return bool(rows and rows[0][0] is not None and rows[0][0] > LAG_BYTES)
 
 
 def slot_of(database: TunnelDatabase, slot: str) -> Slot:
