@@ -16,13 +16,14 @@ import pytest
 import headrace
 from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.cli.main import main
-from headrace.errors import DataLossError, OptionError
+from headrace.errors import DataLossError, OptionError, StoreBusyError
 from headrace.model.tunnels.lag import Slot
 from headrace.model.tunnels.values import Start
 from headrace.monitoring.process_metrics import StoreCollector
 from headrace.ports import Store, Tunnel
 from headrace.spark.listener import lag_of
 from headrace.stores.postgres.tunnels import log, retention, slot_limits
+from headrace.stores.postgres.tunnels import slots as tunnel_slots
 from headrace.testing.reading import drain, only_channel
 from headrace.ui.server import UiThread
 from tests.clocks import patch_time
@@ -481,6 +482,29 @@ def test_a_slot_that_is_to_be_dropped_at_its_limit_is_dropped_by_each_reader_and
     assert described.details["at_slot_limit"] == "drop"
     drain(reader)
     store.drop_tunnel("paused")
+
+
+def test_a_slot_whose_drop_at_its_limit_was_interrupted_is_not_said_to_be_dropped(
+    store: Store, server: Server, other: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.execute("CREATE TABLE IF NOT EXISTS read (id int PRIMARY KEY)")
+    reader = store.create_tunnel("read", "reader", "Stream")
+    paused = store.create_tunnel("orders", "paused", "Stream", max_slot_bytes="20m", at_slot_limit="drop")
+
+    def in_use(*_: object) -> None:
+        raise StoreBusyError("another process reads the slot")
+
+    with monkeypatch.context() as busy:
+        busy.setattr(tunnel_slots, "drop_slot", in_use)
+        write(other, 30)
+        drain(reader)
+    (warning,) = paused.describe().warnings
+    assert "max_slot_bytes = 20 MB" in warning
+    assert "was dropped" not in warning
+    write(other, 10)
+    drain(reader)
+    with pytest.raises(DataLossError, match=r"slot of tunnel 'paused' was dropped on .*kept [4-9]\d MB"):
+        drain(paused)
 
 
 @pytest.mark.parametrize(

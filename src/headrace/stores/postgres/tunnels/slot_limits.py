@@ -58,10 +58,10 @@ class SlotLimits:
     def _drop(self, tunnel: str, name: str, slot: str, kept: str) -> None:
         now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         reason = f"the slot of tunnel {name!r} was dropped on {now}, because the server kept {kept}"
-        # Before the slot is dropped, so that no reader finds it missing without a reason.
+        # Before the slot is dropped, so that no reader finds it missing without a reason. One that was in use, or whose
+        # process was killed here, is dropped later, for the reason of that time.
         self._database.query(
-            "UPDATE headrace.slot_limit SET reason = %s WHERE tunnel = %s AND reason IS NULL RETURNING 1",
-            (reason, tunnel),
+            "UPDATE headrace.slot_limit SET reason = %s WHERE tunnel = %s RETURNING 1", (reason, tunnel)
         )
         slots.drop_slot(self._database, slot)
         _log.error("%s", reason)

@@ -38,7 +38,7 @@ class SlotLimit(NamedTuple):
     Attributes:
         bytes: the log that the server may keep for it.
         action: `WARN`, or `DROP` for a slot that is dropped when it is reached.
-        reason: why the slot was dropped; None if it was not.
+        reason: why the slot was to be dropped; it may still be there. None if it was not.
     """
 
     bytes: int
@@ -51,9 +51,9 @@ class SlotLimit(NamedTuple):
         Args:
             retained: the log that the server keeps for it; None without a slot.
         """
-        if self.reason is not None:
-            return [f"{self.reason}: create a new tunnel"]
-        if retained is None or 2 * retained <= self.bytes:
+        if retained is None:
+            return [] if self.reason is None else [f"{self.reason}: create a new tunnel"]
+        if 2 * retained <= self.bytes:
             return []
         end = "and the slot is dropped at the limit" if self.action == DROP else "and nothing happens at the limit"
         return [
