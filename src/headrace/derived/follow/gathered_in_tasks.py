@@ -330,7 +330,8 @@ class GatheredLoad(GatheredInTasks):
         """Yield the rows of the arrangements, of a task with all changes of its rows."""
         last: dict[str, LastRows] = {}
         for part in parts:
-            for scan, signed in signed_tables(pa.Table.from_batches([part]), self.query.scans, self._columns):
+            tables = signed_tables(pa.Table.from_batches([part]), self.query.scans, self._columns)
+            for scan, signed, _truncation in tables:
                 for role, rows in self.gathering.tables[scan.name.lower()].arranged(signed):
                     if role in self.kept:
                         continue

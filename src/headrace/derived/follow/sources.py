@@ -202,30 +202,23 @@ def packed(frames: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), structs)
 
 
-def _tables(
+def signed_tables(
     rows: pa.Table, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
-) -> Iterator[tuple[FollowedScan, pa.Table]]:
-    """Yield the scans of rows of `used_columns`, and their rows."""
+) -> Iterator[tuple[FollowedScan, pa.Table, pa.Table | None]]:
+    """Yield the scans of rows of `used_columns`, and their rows with `SIGN`, in the order of their changes.
+
+    The rows that stand for a TRUNCATE are the third value, None without any.
+    """
     for number, scan in enumerate(scans):
-        part = rows
+        part, wanted, truncation = rows, columns[scan.name], None
         if len(scans) > 1:
             column = rows.column(_packed(number))
             own = column.filter(column.is_valid()).combine_chunks()
-            part = pa.table(own.flatten(), [*columns[scan.name].names, CHANGE_TYPE])
-        yield scan, part
-
-
-def signed_tables(
-    rows: pa.Table, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
-) -> Iterator[tuple[FollowedScan, pa.Table]]:
-    """Yield the scans of rows of `used_columns`, and their rows with `SIGN`, in the order of their changes.
-
-    The rows that stand for a TRUNCATE are left out.
-    """
-    for scan, part in _tables(rows, scans, columns):
-        if pc.any(truncates := pc.equal(part.column(CHANGE_TYPE), TRUNCATE), min_count=0).as_py():
+            part = pa.table(own.flatten(), [*wanted.names, CHANGE_TYPE])
+        if pc.any(truncates := pc.equal(part.column(CHANGE_TYPE), TRUNCATE)).as_py():
+            truncation = part.filter(truncates).select(wanted.names).cast(wanted)
             part = part.filter(pc.invert(truncates))
-        yield scan, signed_rows(part, columns[scan.name])
+        yield scan, signed_rows(part, wanted), truncation
 
 
 def entered_rows(
@@ -276,13 +269,7 @@ def net_changes_of(
     """
     found = {}
     rows = used_columns(batch, scans, columns).toArrow()
-    truncations = {
-        scan.name: row.select(columns[scan.name].names).cast(columns[scan.name])
-        for scan, part in _tables(rows, scans, columns)
-        if (row := part.filter(pc.equal(part.column(CHANGE_TYPE), TRUNCATE))).num_rows
-    }
-    for scan, signed in signed_tables(rows, scans, columns):
-        truncation = truncations.get(scan.name)
+    for scan, signed, truncation in signed_tables(rows, scans, columns):
         places = [columns[scan.name].get_field_index(name) for name in scan.key]
         net = pa.Table.from_batches(net_changes(signed.to_batches(), places), signed.schema)
         sides = by_sign(net)
