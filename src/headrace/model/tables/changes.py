@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import OptionError, UnsupportedError
+from headrace.model.tables.schema import TableSchema
 
 
 class ChangeOp(enum.IntEnum):
@@ -77,6 +78,24 @@ class Changes:
             ops=pa.array(np.full(count, ChangeOp.BASE, dtype=np.int8)),
             versions=pa.array(np.full(count, version, dtype=np.int64)),
             timestamps=pa.array(np.full(count, ts, dtype=np.int64)).view(pa.timestamp("us", tz="UTC")),
+        )
+
+    @classmethod
+    def none(cls, schema: TableSchema) -> Changes:
+        return cls.of_base(pa.RecordBatch.from_pylist([], schema.changes), 0, 0)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Changes]) -> Changes:
+        """Return consecutive changes, at least one part of them, as one value; without ``written``."""
+        if len(parts) == 1:
+            return parts[0]
+        ids = [part.transactions for part in parts if part.transactions is not None]
+        return cls(
+            pa.concat_batches([part.rows for part in parts]),
+            pa.concat_arrays([part.ops for part in parts]),
+            pa.concat_arrays([part.versions for part in parts]),
+            pa.concat_arrays([part.timestamps for part in parts]),
+            transactions=pa.concat_arrays(ids) if len(ids) == len(parts) else None,
         )
 
     @property

@@ -88,7 +88,7 @@ def together(schema: TableSchema, parts: Sequence[tuple[str, Changes]], order: I
     parts = [(name, part) for name, part in parts if part.num_rows]
     changes = [part for _, part in parts]
     if not parts:
-        return _no_changes(schema)
+        return Changes.none(schema)
     transactions = [part.transactions for part in changes if part.transactions is not None]
     indexes = None if order is None else pa.array(order)
 
@@ -131,12 +131,6 @@ def _structs(data_type: pa.StructType, parts: Sequence[pa.RecordBatch]) -> pa.St
     """Return rows of one table as structs."""
     arrays = [pa.StructArray.from_arrays(part.columns, fields=list(data_type)) for part in parts]
     return pa.concat_arrays(arrays) if len(arrays) > 1 else arrays[0]
-
-
-def _no_changes(schema: TableSchema) -> Changes:
-    rows = pa.RecordBatch.from_pylist([], schema.changes)
-    instants = pa.array([], pa.timestamp("us", tz="UTC"))
-    return Changes(rows, pa.array([], pa.int8()), pa.array([], pa.int64()), instants)
 
 
 class SeveralShape(ChangeShape):

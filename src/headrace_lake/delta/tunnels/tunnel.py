@@ -262,7 +262,7 @@ class DeltaTunnel(Tunnel):
             place = Position(step.place.token, step.place.skip + found.num_rows)
             if found.num_rows < step.rows - step.skip:
                 break
-        return Page(_joined(pieces) if pieces else self._no_changes(), place)
+        return Page(Changes.joined(pieces or [self._no_changes()]), place)
 
     def _steps(self, position: Position, end: Position, budget: int | None = None) -> Iterator[_Step]:
         """Yield the unread parts from a position on, and the ends of versions.
@@ -371,8 +371,7 @@ class DeltaTunnel(Tunnel):
         return self._newest
 
     def _no_changes(self) -> Changes:
-        schema = self._view().schema
-        return changes(0, 0, schema.nullable().empty_table(), np.zeros(0, np.int64), schema)
+        return Changes.none(self._view().schema)
 
     # -- base data ----------------------------------------------------------------------------------
 
@@ -543,14 +542,3 @@ def _row(position: Position) -> int:
 
 def _age(time_of: int) -> float:
     return max(0.0, time.time() - time_of / 1e6)
-
-
-def _joined(pieces: Sequence[Changes]) -> Changes:
-    if len(pieces) == 1:
-        return pieces[0]
-    return Changes(
-        pa.concat_batches([each.rows for each in pieces]),
-        pa.concat_arrays([each.ops for each in pieces]),
-        pa.concat_arrays([each.versions for each in pieces]),
-        pa.concat_arrays([each.timestamps for each in pieces]),
-    )

@@ -19,7 +19,6 @@ from headrace.model.tunnels.losses import already_read
 from headrace.model.tunnels.values import FINISHED, Page, Position
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements
 from headrace.stores.postgres.tunnels.positions import lsn_text, row_of, row_position
-from headrace.stores.postgres.tunnels.table_images import concatenated
 from headrace.stores.shared.streams import stream_of
 
 _SPOOL_ROWS = 65_536
@@ -131,7 +130,8 @@ def read(
         if low < high:
             rows = base_rows(batch.slice(low, high - low))
             parts.append(Changes.of_base(rows, chunk.lsn, int(chunk.time * 1e6)))
-    return Page(concatenated(parts, schema), FINISHED if last >= chunk.rows else row_position(max(first, last)))
+    found = Changes.joined(parts or [Changes.none(schema)])
+    return Page(found, FINISHED if last >= chunk.rows else row_position(max(first, last)))
 
 
 def _spooled(
@@ -156,7 +156,7 @@ def release(statements: PostgresStatements, tunnel: str, channels: Sequence[str]
 
 def no_rows(schema: TableSchema) -> Page:
     """Return the empty page at the end of a channel."""
-    return Page(concatenated([], schema), FINISHED)
+    return Page(Changes.none(schema), FINISHED)
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

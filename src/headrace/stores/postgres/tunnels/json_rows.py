@@ -19,7 +19,7 @@ from headrace.rows.json_texts import json_texts, objects
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
-from headrace.stores.postgres.tunnels.table_images import Ops, TableImages, concatenated, in_order, truncation_entry
+from headrace.stores.postgres.tunnels.table_images import Ops, TableImages, in_order, truncation_entry
 from headrace.wire.pgoutput.messages import Truncation
 
 SCHEMA: Final = TableSchema.of(
@@ -67,7 +67,7 @@ def changes(
             parts.append(_changes(part, ops, tables[piece.images.relation.oid]))
             messages.append(part.images.messages)
     parts += [truncation_entry(each, _nothing(each)) for each in truncations]
-    joined = concatenated(parts, SCHEMA)
+    joined = Changes.joined(parts or [Changes.none(SCHEMA)])
     if truncations or (len({each.images.relation.oid for each in pieces}) > 1 and len(parts) > 1):
         return in_order(joined, [*messages, *([each.message] for each in truncations)])
     return joined

@@ -213,38 +213,15 @@ def changes(
         if len(ops):
             parts.append(part.as_changes(schema, ops))
             messages.append(part.images.messages)
-    if not truncations:
-        return concatenated(parts, schema)
-    parts += [truncation_entry(each, nulls(schema)) for each in truncations]
-    return in_order(concatenated(parts, schema), [*messages, *([each.message] for each in truncations)])
+    if truncations:
+        parts += [truncation_entry(each, nulls(schema)) for each in truncations]
+        return in_order(Changes.joined(parts), [*messages, *([each.message] for each in truncations)])
+    return Changes.joined(parts or [Changes.none(schema)])
 
 
 def in_order(joined: Changes, messages: Sequence[Sequence[int] | Integers]) -> Changes:
     """Return changes in the order of their messages. An old row and its new one have the same message."""
     return joined.take(pa.array(np.argsort(np.concatenate(messages), kind="stable")))
-
-
-def concatenated(parts: Sequence[Changes], schema: TableSchema) -> Changes:
-    """Return consecutive changes as one value."""
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        empty = pa.RecordBatch.from_pylist([], schema.changes)
-        instants = pa.array([], pa.timestamp("us", tz="UTC"))
-        return Changes(empty, pa.array([], pa.int8()), pa.array([], pa.int64()), instants)
-    rows = pa.Table.from_batches([part.rows for part in parts]).combine_chunks().to_batches()
-    return Changes(
-        rows[0],
-        pa.concat_arrays([part.ops for part in parts]),
-        pa.concat_arrays([part.versions for part in parts]),
-        pa.concat_arrays([part.timestamps for part in parts]),
-        transactions=_transactions(parts),
-    )
-
-
-def _transactions(parts: Sequence[Changes]) -> pa.Int64Array | None:
-    ids = [part.transactions for part in parts if part.transactions is not None]
-    return pa.concat_arrays(ids) if len(ids) == len(parts) else None
 
 
 def _is_old(kinds: npt.NDArray[np.uint8]) -> Mask:
