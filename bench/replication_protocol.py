@@ -11,7 +11,7 @@ import pyarrow as pa
 from psycopg import pq
 
 from headrace.model.tables.schema import TableSchema
-from headrace.stores.postgres.tunnels.table_images import TableColumns, TableImages, changes
+from headrace.stores.postgres.tunnels.table_images import TableColumns, TableImages
 from headrace.wire.pgoutput.messages import Decoder
 
 _BATCH = 65_536
@@ -42,7 +42,9 @@ def stream_inserts(url: str, slot: str, table: TableSchema, count: int) -> Strea
         begin = sum(server.cpu_times()[:2])
         for messages in _messages(connection.pgconn, slot, count):
             images = decoder.decode(pa.array(messages, pa.binary())).images
-            rows += changes([TableImages(each, columns, places) for each in images], table).num_rows
+            for each in images:
+                part, ops = TableImages(each, columns, places).with_operations(None)
+                rows += part.as_changes(table, ops).num_rows
         cpu = sum(server.cpu_times()[:2]) - begin
         connection.pgconn.finish()
     return Streamed(rows, cpu)

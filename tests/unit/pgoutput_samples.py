@@ -9,9 +9,13 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from headrace.stores.postgres.tunnels.table_images import TableColumns, TableImages
+from headrace.model.tables.changes import Changes
+from headrace.model.tables.schema import TableSchema
+from headrace.stores.postgres.tunnels import table_images as images_of_tables
+from headrace.stores.postgres.tunnels.snapshots import Snapshots
+from headrace.stores.postgres.tunnels.table_images import TableColumns, TableImages, nulls
 from headrace.wire.pgoutput import types
-from headrace.wire.pgoutput.messages import Images
+from headrace.wire.pgoutput.messages import Images, Truncation
 
 EPOCH = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND = datetime.timedelta(microseconds=1)
@@ -28,6 +32,23 @@ Cell = bytes | str | None | type[Unchanged]
 def table_images(images: Images, table: TableColumns) -> TableImages:
     """Return images whose columns have the names that they have in the table now."""
     return TableImages(images, table, {column.name: place for place, column in enumerate(images.relation.columns)})
+
+
+def changes(
+    pieces: Sequence[TableImages],
+    schema: TableSchema,
+    snapshots: Snapshots | None = None,
+    truncations: Sequence[Truncation] = (),
+) -> Changes:
+    """Return the changes of images of one table, in order."""
+    return images_of_tables.changes(
+        pieces,
+        schema,
+        lambda part, ops: part.as_changes(schema, ops),
+        lambda _: nulls(schema),
+        snapshots,
+        truncations,
+    )
 
 
 def begin(lsn: int, time: int = 0, xid: int = 1) -> bytes:

@@ -23,7 +23,7 @@ from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position
 from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel
-from headrace.stores.postgres.tunnels.table_images import TableColumns, TableImages, changes, in_order
+from headrace.stores.postgres.tunnels.table_images import TableColumns, TableImages
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Images, Truncation, WrittenLeaf
 from tests.unit import pgoutput_samples as pg
@@ -115,9 +115,7 @@ class Table:
     def changes(
         self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncations: Sequence[Truncation] = ()
     ) -> Changes:
-        found = changes(pieces, TABLE.schema, snapshots, truncations)
-        tables = {each.images.relation.oid for each in pieces}
-        return in_order(found, [each.images.messages for each in pieces]) if len(tables) > 1 else found
+        return pg.changes(pieces, TABLE.schema, snapshots, truncations)
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from headrace.model.tunnels.values import FINISHED, Position
 from headrace.stores.postgres.tunnels import positions
 from headrace.stores.postgres.tunnels.log import Window, WindowRows
 from headrace.stores.postgres.tunnels.snapshots import ChunkSnapshot, Snapshot, Snapshots, TableSnapshots
-from headrace.stores.postgres.tunnels.table_images import TableColumns, changes
+from headrace.stores.postgres.tunnels.table_images import TableColumns
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Decoder
 from tests.unit import pgoutput_samples as pg
@@ -30,7 +30,7 @@ RELATION = pg.relation(7, "orders", [("k", types.TEXT), ("note", types.TEXT)])
 
 def changes_of(*messages: bytes, snapshots: Snapshots | None = None) -> Changes:
     images = Decoder().decode(pa.array([RELATION, *messages], pa.binary())).images
-    return changes([pg.table_images(each, TABLE) for each in images], SCHEMA, snapshots)
+    return pg.changes([pg.table_images(each, TABLE) for each in images], SCHEMA, snapshots)
 
 
 def rows_of(found: Changes) -> list[tuple[ChangeOp, str, Any]]:
@@ -118,7 +118,7 @@ def test_a_column_that_the_log_does_not_have_yet_is_null() -> None:
     old = pg.relation(7, "orders", [("k", types.TEXT)])
     images = Decoder().decode(pa.array([old, pg.begin(5), pg.insert(7, [b"a"]), pg.commit(5)], pa.binary())).images
     pieces = [pg.table_images(each, TABLE) for each in images]
-    assert rows_of(changes(pieces, SCHEMA)) == [(ChangeOp.INSERT, "a", None)]
+    assert rows_of(pg.changes(pieces, SCHEMA)) == [(ChangeOp.INSERT, "a", None)]
 
 
 @pytest.mark.parametrize(

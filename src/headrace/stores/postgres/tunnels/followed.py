@@ -38,7 +38,7 @@ from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.selections import Selection
 from headrace.stores.postgres.tunnels.snapshots import Snapshots, bound_scalar
-from headrace.stores.postgres.tunnels.table_images import OldValue, TableColumns, TableImages, changes
+from headrace.stores.postgres.tunnels.table_images import OldValue, Ops, TableColumns, TableImages, changes, nulls
 from headrace.support.cached import cached_property
 from headrace.wire.pgoutput.messages import Images, Truncation
 
@@ -373,7 +373,12 @@ class OneTable:
     def changes(
         self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncations: Sequence[Truncation] = ()
     ) -> Changes:
-        return changes(pieces, self.schema, snapshots, truncations)
+        schema = self.schema
+
+        def as_changes(part: TableImages, ops: Ops) -> Changes:
+            return part.as_changes(schema, ops)
+
+        return changes(pieces, schema, as_changes, lambda _: nulls(schema), snapshots, truncations)
 
     def snapshots(self, parts: Sequence[tuple[int, KeyRange]]) -> list[ChunkRows]:
         try:

@@ -27,7 +27,7 @@ from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
-from headrace.stores.postgres.tunnels.table_images import TableImages
+from headrace.stores.postgres.tunnels.table_images import Ops, TableImages, changes
 from headrace.wire.pgoutput.messages import Images, Truncation
 
 _log = logging.getLogger("headrace")
@@ -133,7 +133,11 @@ class ManyTables:
         tables = {relation: self._json_table(relation) for relation in {each.images.relation.oid for each in pieces}}
         existing = {relation: table for relation, table in tables.items() if table is not None}
         pieces = [each for each in pieces if each.images.relation.oid in existing]
-        return json_rows.changes(pieces, existing, snapshots, truncations)
+
+        def as_changes(part: TableImages, ops: Ops) -> Changes:
+            return json_rows.as_changes(part, ops, existing[part.images.relation.oid])
+
+        return changes(pieces, json_rows.SCHEMA, as_changes, json_rows.truncated, snapshots, truncations)
 
     def snapshots(self, parts: Sequence[tuple[int, KeyRange]]) -> list[ChunkRows]:
         tables = [(self._table(relation), keys) for relation, keys in parts]

@@ -6,7 +6,7 @@ The one table has a row for each row of the tables: the names of its schema and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -18,8 +18,7 @@ from headrace.model.tables.schema import TableSchema
 from headrace.rows.json_texts import json_texts, objects
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
-from headrace.stores.postgres.tunnels.snapshots import Snapshots
-from headrace.stores.postgres.tunnels.table_images import Ops, TableImages, in_order, truncation_entry
+from headrace.stores.postgres.tunnels.table_images import Ops, TableImages
 from headrace.wire.pgoutput.messages import Truncation
 
 SCHEMA: Final = TableSchema.of(
@@ -47,32 +46,6 @@ class JsonTable(NamedTuple):
     key: Mapping[str, str]
 
 
-def changes(
-    pieces: Sequence[TableImages],
-    tables: Mapping[int, JsonTable],
-    snapshots: Snapshots | None,
-    truncations: Sequence[Truncation] = (),
-) -> Changes:
-    """Return the changes of all tables in the order of the log.
-
-    See `headrace.stores.postgres.tunnels.table_images.changes`.
-
-    Args:
-        tables: the tables of the images, by their oids.
-    """
-    parts, messages = [], []
-    for piece in pieces:
-        part, ops = piece.with_operations(snapshots)
-        if len(ops):
-            parts.append(_changes(part, ops, tables[piece.images.relation.oid]))
-            messages.append(part.images.messages)
-    parts += [truncation_entry(each, _nothing(each)) for each in truncations]
-    joined = Changes.joined(parts or [Changes.none(SCHEMA)])
-    if truncations or (len({each.images.relation.oid for each in pieces}) > 1 and len(parts) > 1):
-        return in_order(joined, [*messages, *([each.message] for each in truncations)])
-    return joined
-
-
 def base_rows(
     table_name: TableName, columns: Mapping[str, tuple[str, pa.Array]], count: int, table: JsonTable
 ) -> pa.RecordBatch:
@@ -88,7 +61,8 @@ def base_rows(
     return _rows(table_name, _keys(texts, count, table), rows)
 
 
-def _changes(piece: TableImages, ops: Ops, table: JsonTable) -> Changes:
+def as_changes(piece: TableImages, ops: Ops, table: JsonTable) -> Changes:
+    """Return images that are changes of a table as changes of the one table."""
     images, names = piece.images, list(piece.places)
     if not table.form.debezium:
         piece.check_unchanged()
@@ -108,7 +82,8 @@ def _changes(piece: TableImages, ops: Ops, table: JsonTable) -> Changes:
     return piece.with_rows(_rows(TableName(images.relation.schema, images.relation.name), keys, rows), ops)
 
 
-def _nothing(truncation: Truncation) -> pa.RecordBatch:
+def truncated(truncation: Truncation) -> pa.RecordBatch:
+    """Return the row of a TRUNCATE, which has only the names of its table."""
     name = TableName(truncation.relation.schema, truncation.relation.name)
     return _rows(name, pa.nulls(1, pa.string()), pa.nulls(1, pa.string()))
 

@@ -23,7 +23,7 @@ from headrace.model.tunnels.masks import Masked
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.unrepresentable import ShownAsNull
 from headrace.wire.pgoutput import types
-from headrace.wire.pgoutput.cells import Integers, Mask
+from headrace.wire.pgoutput.cells import Mask
 from headrace.wire.pgoutput.errors import UnfitValueError, of_key
 from headrace.wire.pgoutput.messages import ImageKind, Images, Truncation
 from headrace.wire.pgoutput.text_values import from_texts
@@ -194,15 +194,19 @@ def nulls(schema: TableSchema) -> pa.RecordBatch:
 def changes(
     pieces: Sequence[TableImages],
     schema: TableSchema,
-    snapshots: Snapshots | None = None,
-    truncations: Sequence[Truncation] = (),
+    as_changes: Callable[[TableImages, Ops], Changes],
+    row_of: Callable[[Truncation], pa.RecordBatch],
+    snapshots: Snapshots | None,
+    truncations: Sequence[Truncation],
 ) -> Changes:
-    """Return the changes of images of one table, in order.
+    """Return the changes of images in the order of the log.
 
     Args:
-        schema: the columns of the table.
+        schema: the columns of the changes.
+        as_changes: returns images with their operations as changes with these columns.
+        row_of: returns the row of a TRUNCATE.
         snapshots: those of base data, which already contains the changes that they see; None for none.
-        truncations: those of the table.
+        truncations: those of the tables.
 
     Raises:
         UnsupportedError: an update has no value for a cell, see `TableImages.check_unchanged`.
@@ -211,17 +215,15 @@ def changes(
     for piece in pieces:
         part, ops = piece.with_operations(snapshots)
         if len(ops):
-            parts.append(part.as_changes(schema, ops))
+            parts.append(as_changes(part, ops))
             messages.append(part.images.messages)
-    if truncations:
-        parts += [truncation_entry(each, nulls(schema)) for each in truncations]
-        return in_order(Changes.joined(parts), [*messages, *([each.message] for each in truncations)])
-    return Changes.joined(parts or [Changes.none(schema)])
-
-
-def in_order(joined: Changes, messages: Sequence[Sequence[int] | Integers]) -> Changes:
-    """Return changes in the order of their messages. An old row and its new one have the same message."""
-    return joined.take(pa.array(np.argsort(np.concatenate(messages), kind="stable")))
+    parts += [truncation_entry(each, row_of(each)) for each in truncations]
+    joined = Changes.joined(parts or [Changes.none(schema)])
+    if len(parts) < 2 or not (truncations or len({each.images.relation.oid for each in pieces}) > 1):
+        return joined
+    # An old row and its new one have the same message.
+    order = np.argsort(np.concatenate([*messages, *([each.message] for each in truncations)]), kind="stable")
+    return joined.take(pa.array(order))
 
 
 def _is_old(kinds: npt.NDArray[np.uint8]) -> Mask:
