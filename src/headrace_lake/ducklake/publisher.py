@@ -72,8 +72,9 @@ class DuckLakePublisher(CatalogPublisher):
             _, crowded[:] = self._database.change(bulk, tables, files, information)
 
         try:
-            published = self._inner.publish_with(
-                batch, others, change if lake else None, advances=advances, content=content, last=last, claim=claim
+            also = change if lake else None
+            published = self._inner.publish(
+                batch, others, advances=advances, content=content, last=last, claim=claim, also=also
             )
         finally:
             self._database.clean(files)

@@ -81,8 +81,9 @@ class DatabasePublisher(CatalogPublisher):
             done[:] = self._change(bulk, batch, lake, files, crowded)
 
         try:
-            published = self._inner.publish_with(
-                batch, others, change if lake else None, advances=advances, content=content, last=last, claim=claim
+            also = change if lake else None
+            published = self._inner.publish(
+                batch, others, advances=advances, content=content, last=last, claim=claim, also=also
             )
         finally:
             # The transaction of an attempt that has come to its end may be committed, also after an error.

@@ -135,30 +135,16 @@ class PostgresPublisher(Publisher):
         content: str = "",
         last: bool = False,
         claim: Claim | None = None,
+        also: Callable[[Bulk], None] | None = None,
     ) -> bool:
         """Publish a batch; see `headrace.ports.Publisher.publish`.
 
+        Args:
+            also: makes further changes of the database in the transaction, before the staged rows are removed. It runs
+                again if the transaction is repeated, and leaves the search path as it is.
+
         Raises:
             RowsNotWrittenError: rows violate a constraint of their table; nothing is changed.
-        """
-        return self.publish_with(batch, writes, None, advances=advances, content=content, last=last, claim=claim)
-
-    def publish_with(
-        self,
-        batch: int,
-        writes: Sequence[Write | Append],
-        also: Callable[[Bulk], None] | None,
-        *,
-        advances: Sequence[Advance] = (),
-        content: str = "",
-        last: bool = False,
-        claim: Claim | None = None,
-    ) -> bool:
-        """Publish a batch with further changes of the database; see `publish`.
-
-        Args:
-            also: makes the further changes in the transaction, before the staged rows are removed. It runs again if
-                the transaction is repeated, and leaves the search path as it is.
         """
         if advances:
             raise UnsupportedError("this store has no consumers", received=repr(advances[0].consumer))
