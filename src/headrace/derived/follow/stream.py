@@ -388,7 +388,7 @@ def follow(
             arguments,
             overwrite=flag(overwrite, "overwrite"),
             allow_full_read=flag(allow_full_read, "allow_full_read"),
-            replace_text=flag(replace, "replace"),
+            replace=flag(replace, "replace"),
         )
 
 
@@ -402,7 +402,7 @@ def followed_stream(
     columns: Sequence[str] | None = None,
     overwrite: bool,
     allow_full_read: bool,
-    replace_text: bool = False,
+    replace: bool,
 ) -> FollowedStream:
     """Return the stream of a query, checked by itself. `FollowedStream.checked` compares it with its target.
 
@@ -412,7 +412,7 @@ def followed_stream(
         sink: the target, with its options.
         arguments: the arguments of the stream.
         columns: names for the output columns, by position; by default they have the names in the query.
-        replace_text: the checkpoint may be that of another text; see `FollowedStream.replace`.
+        overwrite, allow_full_read, replace: see `FollowedStream`.
 
     Raises:
         SqlError: the query cannot be followed.
@@ -456,7 +456,7 @@ def followed_stream(
         target=TableTarget(location.table, columns=location.columns),
         overwrite=overwrite,
         allow_full_read=allow_full_read,
-        replace=replace_text,
+        replace=replace,
     )
 
 

@@ -115,7 +115,7 @@ class FollowedInserts(StreamKind):
             columns=insert.columns,
             overwrite=stream.options.overwrite,
             allow_full_read=stream.options.allow_full_read,
-            replace_text=stream.statement.replace,
+            replace=stream.statement.replace,
         )
 
     def _scans(self, query: ScriptPart) -> list[ScanDefinition]:
