@@ -15,17 +15,13 @@ from psycopg import sql
 
 from headrace.rows.by_position import sort_indices
 from headrace.rows.fields import with_fields
-from headrace.stores.postgres.for_lakes import Bulk
 from headrace_lake import data_files
-from headrace_lake.ducklake.catalog import Definition, Lake, Snapshot
 from headrace_lake.ducklake.partitions import FilePartition
 from headrace_lake.ducklake.state import LakeFile, stored_rows
 from headrace_lake.ducklake.writing import (
     ROW_COLUMN,
     SNAPSHOT_COLUMN,
-    NewFiles,
-    add_delete_file,
-    add_file,
+    SnapshotTable,
     internal_field,
 )
 from headrace_lake.maintenance import TARGET_BYTES, has_many_small, small_files
@@ -65,16 +61,17 @@ def small_groups(files: Sequence[LakeFile]) -> list[list[LakeFile]]:
     return groups(small_files(files), TARGET_BYTES) if has_many_small(files) else []
 
 
-def flush(lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles) -> int | None:
-    """Move all inlined rows of a table into files, in a snapshot.
+def flush(table: SnapshotTable) -> int | None:
+    """Move all inlined rows of a table into files.
 
     Returns:
         The number of the files; None if there are no such rows.
     """
+    definition = table.definition
     definition.check_writable()
     count: int | None = None
-    for table in definition.inlined:
-        rows, own = stored_rows(lake, bulk, definition, table, "true")
+    for inlined in definition.inlined:
+        rows, own = stored_rows(table.lake, table.bulk, definition, inlined, "true")
         if rows.num_rows:
             own = own.cast(_OWN)
             # The columns by their places: a table of another program may have a column with the name of another one.
@@ -83,36 +80,31 @@ def flush(lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, fi
             count = count or 0
             for partition, part in definition.divided(rows, both):
                 pieces = part.select(places[: -len(_OWN)]), part.select(places[-len(_OWN) :])
-                count += _write(lake, bulk, snapshot, definition, files, *pieces, partition)
-            lake.run(bulk, "DELETE FROM {c}.{table}", table=sql.Identifier(table.name))
+                count += _write(table, *pieces, partition)
+            table.run("DELETE FROM {c}.{table}", table=sql.Identifier(inlined.name))
     if count is not None:
-        _count_bytes(lake, bulk, definition)
+        _count_bytes(table)
     return count
 
 
-def merge(
-    lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, merged: Sequence[LakeFile], files: NewFiles
-) -> int:
-    """Replace data files, and their files of deleted rows, in a snapshot; return the number of new data files.
+def merge(table: SnapshotTable, merged: Sequence[LakeFile]) -> int:
+    """Replace data files, and their files of deleted rows; return the number of new data files.
 
     Args:
         merged: files of one partition.
     """
-    fields = definition.schema.nullable()
-    parts = [_file_rows(lake, bulk, definition, file, fields) for file in merged]
+    fields = table.definition.schema.nullable()
+    parts = [_file_rows(table, file, fields) for file in merged]
     rows, own = (pa.concat_tables(each) for each in zip(*parts, strict=True))
-    count = _write(lake, bulk, snapshot, definition, files, rows, own, merged[0].partition)
-    _remove(lake, bulk, definition, [file.id for file in merged])
-    _count_bytes(lake, bulk, definition)
+    count = _write(table, rows, own, merged[0].partition)
+    _remove(table, [file.id for file in merged])
+    _count_bytes(table)
     return count
 
 
-def _file_rows(
-    lake: Lake, bulk: Bulk, definition: Definition, file: LakeFile, fields: pa.Schema
-) -> tuple[pa.Table, pa.Table]:
+def _file_rows(table: SnapshotTable, file: LakeFile, fields: pa.Schema) -> tuple[pa.Table, pa.Table]:
     """Return all rows of a file, with deleted ones, and their numbers and snapshots."""
-    (row,) = lake.rows(
-        bulk,
+    (row,) = table.rows(
         "SELECT begin_snapshot, row_id_start FROM {c}.ducklake_data_file WHERE data_file_id = {id}",
         id=file.id,
     )
@@ -127,32 +119,29 @@ def _file_rows(
     if "begin_snapshot" not in own:
         own["begin_snapshot"] = pa.repeat(pa.scalar(row["begin_snapshot"], pa.int64()), rows.num_rows)
     ends = np.full(rows.num_rows, _NEVER)
-    for positions, snapshots in _deletes(lake, bulk, definition, file):
+    for positions, snapshots in _deletes(table, file):
         # A later file of deleted rows has the rows of the one that it replaces.
         np.minimum.at(ends, positions, snapshots)
     own["end_snapshot"] = pa.array(ends, mask=ends == _NEVER)
     return rows, pa.table([own[name] for name in _OWN.names], _OWN)
 
 
-def _deletes(
-    lake: Lake, bulk: Bulk, definition: Definition, file: LakeFile
-) -> Iterator[tuple[np.ndarray, np.ndarray | int]]:
+def _deletes(table: SnapshotTable, file: LakeFile) -> Iterator[tuple[np.ndarray, np.ndarray | int]]:
     """Yield positions of deleted rows of a file, and the snapshots that have deleted them."""
-    for row in lake.rows(
-        bulk,
+    for row in table.rows(
         "SELECT path, path_is_relative AS relative, begin_snapshot FROM {c}.ducklake_delete_file"
         " WHERE data_file_id = {id}",
         id=file.id,
     ):
-        with data_files.opened(definition.file(row["path"], row["relative"])) as opened:
+        with data_files.opened(table.definition.file(row["path"], row["relative"])) as opened:
             there = SNAPSHOT_COLUMN in opened.schema_arrow.names
             found = opened.read(columns=["pos", SNAPSHOT_COLUMN] if there else ["pos"])
         yield _numbers(found, "pos"), _numbers(found, SNAPSHOT_COLUMN) if there else row["begin_snapshot"]
-    if definition.deletes is not None:
-        found = lake.arrow(
-            bulk,
+    if table.definition.deletes is not None:
+        found = table.lake.arrow(
+            table.bulk,
             "SELECT row_id, begin_snapshot FROM {c}.{table} WHERE file_id = {id}",
-            table=sql.Identifier(definition.deletes),
+            table=sql.Identifier(table.definition.deletes),
             id=file.id,
         )
         yield _numbers(found, "row_id"), _numbers(found, "begin_snapshot")
@@ -166,57 +155,33 @@ def _numbers(rows: pa.Table, name: str) -> np.ndarray:
 # -- new files ----------------------------------------------------------------------------------------------------
 
 
-def _write(
-    lake: Lake,
-    bulk: Bulk,
-    snapshot: Snapshot,
-    definition: Definition,
-    files: NewFiles,
-    rows: pa.Table,
-    own: pa.Table,
-    partition: FilePartition | None,
-) -> int:
+def _write(table: SnapshotTable, rows: pa.Table, own: pa.Table, partition: FilePartition | None) -> int:
     """Write rows of a partition with their numbers and snapshots into files; return the number of data files."""
-    (oldest,) = lake.rows(bulk, "SELECT min(snapshot_id) AS id FROM {c}.ducklake_snapshot")
+    (oldest,) = table.rows("SELECT min(snapshot_id) AS id FROM {c}.ducklake_snapshot")
     ends = own.column("end_snapshot")
     # No snapshot and no changes between two snapshots have the rows that were deleted before the oldest one.
     wanted = pc.greater_equal(ends, oldest["id"])
     count = 0
     for chosen in (ends.is_null(), pc.fill_null(wanted, fill_value=False)):
         if pc.any(chosen).as_py():
-            left = rows.filter(chosen), own.filter(chosen)
-            _write_file(lake, bulk, snapshot, definition, files, *left, partition)
+            _write_file(table, rows.filter(chosen), own.filter(chosen), partition)
             count += 1
     return count
 
 
-def _write_file(
-    lake: Lake,
-    bulk: Bulk,
-    snapshot: Snapshot,
-    definition: Definition,
-    files: NewFiles,
-    rows: pa.Table,
-    own: pa.Table,
-    partition: FilePartition | None,
-) -> None:
+def _write_file(table: SnapshotTable, rows: pa.Table, own: pa.Table, partition: FilePartition | None) -> None:
     """Write a file of rows that are all deleted, or all not."""
-    if definition.schema.primary_key:
-        order = sort_indices(rows, definition.schema.primary_key)
+    if key := table.definition.schema.primary_key:
+        order = sort_indices(rows, key)
         rows, own = rows.take(order), own.take(order)
-    fields = [field.with_nullable(True) for field in definition.fields if field.name in rows.column_names]
+    fields = [field.with_nullable(True) for field in table.definition.fields if field.name in rows.column_names]
     typed = with_fields(rows, pa.schema(fields))
     typed = typed.append_column(internal_field(ROW_COLUMN), own.column("row_id"))
     typed = typed.append_column(internal_field(SNAPSHOT_COLUMN), own.column("begin_snapshot"))
     begins, ends = pc.min_max(own.column("begin_snapshot")), own.column("end_snapshot")
     since, until = begins["min"].as_py(), begins["max"].as_py()
     end = pc.max(ends).as_py()
-    number, path, _ = add_file(
-        lake,
-        bulk,
-        snapshot,
-        definition,
-        files,
+    number, path, _ = table.add_file(
         typed,
         pc.min(own.column("row_id")).as_py(),
         partition,
@@ -228,17 +193,16 @@ def _write_file(
     positions = pc.indices_nonzero(pc.less(ends, end).combine_chunks()).cast(pa.int64()) if end is not None else []
     if len(positions):
         snapshots = ends.take(positions).combine_chunks()
-        add_delete_file(lake, bulk, snapshot, definition, files, number, path, positions, snapshots, end=end)
+        table.add_delete_file(number, path, positions, snapshots, end=end)
 
 
 # -- old files ----------------------------------------------------------------------------------------------------
 
 
-def _remove(lake: Lake, bulk: Bulk, definition: Definition, numbers: Sequence[int]) -> None:
+def _remove(table: SnapshotTable, numbers: Sequence[int]) -> None:
     """Remove data files from the catalog, and let a vacuum delete them, and their files of deleted rows."""
     for name, column in (("ducklake_data_file", "data_file_id"), ("ducklake_delete_file", "delete_file_id")):
-        lake.run(
-            bulk,
+        table.run(
             "INSERT INTO {c}.ducklake_files_scheduled_for_deletion"
             " (data_file_id, path, path_is_relative, schedule_start) SELECT {column},"
             " CASE WHEN path_is_relative THEN {directory} || path ELSE path END, false, clock_timestamp()"
@@ -246,31 +210,28 @@ def _remove(lake: Lake, bulk: Bulk, definition: Definition, numbers: Sequence[in
             name=sql.Identifier(name),
             column=sql.Identifier(column),
             # Relative paths of this list would be relative to the directory of the DuckLake.
-            directory=f"{definition.path}/",
+            directory=f"{table.definition.path}/",
             numbers=list(numbers),
         )
     removed = ["ducklake_data_file", "ducklake_delete_file", "ducklake_file_column_stats"]
     for name in (*removed, "ducklake_file_variant_stats", "ducklake_file_partition_value"):
-        lake.run(
-            bulk,
+        table.run(
             "DELETE FROM {c}.{name} WHERE data_file_id = ANY({numbers}::bigint[])",
             name=sql.Identifier(name),
             numbers=list(numbers),
         )
-    if definition.deletes is not None:
-        lake.run(
-            bulk,
+    if table.definition.deletes is not None:
+        table.run(
             "DELETE FROM {c}.{name} WHERE file_id = ANY({numbers}::bigint[])",
-            name=sql.Identifier(definition.deletes),
+            name=sql.Identifier(table.definition.deletes),
             numbers=list(numbers),
         )
 
 
-def _count_bytes(lake: Lake, bulk: Bulk, definition: Definition) -> None:
-    lake.run(
-        bulk,
+def _count_bytes(table: SnapshotTable) -> None:
+    table.run(
         "UPDATE {c}.ducklake_table_stats SET file_size_bytes = coalesce((SELECT sum(file_size_bytes)::bigint"
         " FROM {c}.ducklake_data_file WHERE table_id = {table} AND end_snapshot IS NULL), 0)"
         " WHERE table_id = {table}",
-        table=definition.id,
+        table=table.definition.id,
     )

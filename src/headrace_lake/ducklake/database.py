@@ -15,7 +15,7 @@ from headrace.support import failpoints
 from headrace_lake.ducklake import compacting, state
 from headrace_lake.ducklake.catalog import Definition, Lake, Snapshot
 from headrace_lake.ducklake.state import LakeFile, State
-from headrace_lake.ducklake.writing import NewFiles, TableChange
+from headrace_lake.ducklake.writing import NewFiles, SnapshotTable, TableChange
 from headrace_lake.folding import TableWrite
 from headrace_lake.maintenance import Compaction, has_many_small, in_partitions
 
@@ -150,11 +150,9 @@ class LakeDatabase:
     def flush(self, name: str) -> Compaction:
         """Move the inlined rows of a table into files."""
 
-        def flush(
-            bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles
-        ) -> tuple[int | None, list[str]]:
-            count = compacting.flush(self.lake, bulk, snapshot, definition, files)
-            return count, [] if count is None else [f"inline_flush:{definition.id}"]
+        def flush(table: SnapshotTable) -> tuple[int | None, list[str]]:
+            count = compacting.flush(table)
+            return count, [] if count is None else [f"inline_flush:{table.definition.id}"]
 
         count, version = self._move(name, flush)
         return Compaction(None) if count is None else Compaction(version, 0, count)
@@ -171,16 +169,15 @@ class LakeDatabase:
         plan = [{file.id for file in group} for group in in_partitions(files, lambda file: file.partition, choose)]
         version, before, after = None, 0, 0
 
-        def merge(
-            numbers: set[int], bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles
-        ) -> tuple[tuple[int, int], list[str]]:
+        def merge(numbers: set[int], table: SnapshotTable) -> tuple[tuple[int, int], list[str]]:
             # Rows may have been deleted meanwhile, and other programs merge files, too.
-            found = [file for file in state.files_of(self.lake, bulk, definition) if file.id in numbers]
+            found = [file for file in state.files_of(self.lake, table.bulk, table.definition) if file.id in numbers]
             if not compacting.is_worth(found):
                 return (0, 0), []
-            count = compacting.merge(self.lake, bulk, snapshot, definition, found, files)
+            count = compacting.merge(table, found)
             # DuckDB looks for the second one before it commits deleted rows of files in the catalog.
-            return (len(found), count), [f"merge_adjacent:{definition.id}", f"inline_flush:{definition.id}"]
+            number = table.definition.id
+            return (len(found), count), [f"merge_adjacent:{number}", f"inline_flush:{number}"]
 
         for numbers in plan:
             (replaced, new), snapshot = self._move(name, partial(merge, numbers))
@@ -188,9 +185,7 @@ class LakeDatabase:
                 version, before, after = snapshot, before + replaced, after + new
         return Compaction(version, before, after)
 
-    def _move(
-        self, name: str, work: Callable[[Bulk, Snapshot, Definition, NewFiles], tuple[Result, list[str]]]
-    ) -> tuple[Result, int]:
+    def _move(self, name: str, work: Callable[[SnapshotTable], tuple[Result, list[str]]]) -> tuple[Result, int]:
         """Run a function that moves rows of a table in a new snapshot.
 
         Args:
@@ -204,7 +199,7 @@ class LakeDatabase:
         def move(bulk: Bulk) -> tuple[Result, int]:
             snapshot = Snapshot.next(self.lake, bulk)
             definition = self.definition(bulk, name, snapshot.schema_version)
-            result, made = work(bulk, snapshot, definition, files)
+            result, made = work(SnapshotTable(self.lake, bulk, snapshot, definition, files))
             files.sync()
             return result, snapshot.finish(bulk, made)
 

@@ -91,11 +91,10 @@ class NewFiles:
 
 
 @dataclass
-class TableChange:
-    """The change of one table in a snapshot.
+class SnapshotTable:
+    """A table in the snapshot that a transaction adds.
 
     Args:
-        snapshot: the snapshot that the transaction adds.
         files: the files of the transaction.
     """
 
@@ -104,6 +103,122 @@ class TableChange:
     snapshot: Snapshot
     definition: Definition
     files: NewFiles
+
+    def run(self, text: str, **parts: Any) -> None:
+        self.lake.run(self.bulk, text, **parts)
+
+    def rows(self, text: str, **parts: Any) -> list[dict[str, Any]]:
+        return self.lake.rows(self.bulk, text, **parts)
+
+    def add_file(
+        self,
+        rows: pa.Table,
+        first: int,
+        partition: FilePartition | None,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        end: int | None = None,
+    ) -> tuple[int, Path, int]:
+        """Add a data file to a table; return its number, path and size.
+
+        Args:
+            rows: rows in key order, with the field ids of Parquet.
+            first: the number of the first row.
+            partition: the partition of the rows.
+            since: the first snapshot that has some of the rows; the one of the transaction by default.
+            until: the first one that has all of them, if the rows name their snapshots.
+            end: the snapshot that has deleted all of them.
+        """
+        definition = self.definition
+        path = self.files.path(definition.path)
+        data_files.write(path, data_files.marked_as_sorted(rows, definition.uuid, definition.schema.primary_key))
+        size, number = path.stat().st_size, self.snapshot.new_file_id()
+        self.run(
+            "INSERT INTO {c}.ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snapshot, path,"
+            " path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start,"
+            " partition_id, partial_max)"
+            " VALUES ({id}, {table}, {snapshot}, {end}, {path}, true, 'parquet', {count}, {size}, {footer}, {first},"
+            " {partition}, {until})",
+            id=number,
+            table=definition.id,
+            snapshot=self.snapshot.id if since is None else since,
+            end=end,
+            path=path.name,
+            count=rows.num_rows,
+            size=size,
+            footer=_footer_size(path),
+            first=first,
+            partition=None if partition is None else partition.id,
+            until=until,
+        )
+        if partition is not None:
+            self.run(
+                "INSERT INTO {c}.ducklake_file_partition_value (data_file_id, table_id, partition_key_index,"
+                " partition_value) VALUES {rows}",
+                rows=_values((number, definition.id, place, text) for place, text in enumerate(partition.values)),
+            )
+        present = [column for column in definition.columns if column.name in rows.column_names]
+        self.run(
+            "INSERT INTO {c}.ducklake_file_column_stats (data_file_id, table_id, column_id, value_count, null_count,"
+            " min_value, max_value, contains_nan) VALUES {rows}",
+            rows=_values(
+                (number, definition.id, column, each.values, each.nulls, each.low, each.high, each.nan)
+                for column, each in statistics_of(rows, present).items()
+            ),
+        )
+        return number, path, size
+
+    def add_delete_file(
+        self,
+        data_file: int,
+        data_path: Path,
+        positions: pa.Array,
+        snapshots: pa.Array | None = None,
+        *,
+        end: int | None = None,
+    ) -> None:
+        """Add a file with the positions of deleted rows of a data file.
+
+        Args:
+            positions: the positions, ascending.
+            snapshots: the snapshots that have deleted them; the one of the transaction by default.
+            end: the snapshot that has deleted all rows of the data file.
+        """
+        columns = {"file_path": pa.repeat(str(data_path), len(positions)), "pos": positions}
+        if snapshots is not None:
+            columns[SNAPSHOT_COLUMN] = snapshots
+        fields = pa.schema(
+            [
+                pa.field(name, values.type, metadata={b"PARQUET:field_id": str(_FIELD_IDS[name]).encode()})
+                for name, values in columns.items()
+            ]
+        )
+        path = self.files.path(self.definition.path, "-delete")
+        data_files.write(path, pa.table(list(columns.values()), fields))
+        bounds = None if snapshots is None else pc.min_max(snapshots)
+        self.run(
+            "INSERT INTO {c}.ducklake_delete_file (delete_file_id, table_id, begin_snapshot, end_snapshot,"
+            " data_file_id, path, path_is_relative, format, delete_count, file_size_bytes, footer_size, partial_max)"
+            " VALUES ({id}, {table}, {snapshot}, {end}, {file}, {path}, true, 'parquet', {count}, {size}, {footer},"
+            " {until})",
+            id=self.snapshot.new_file_id(),
+            table=self.definition.id,
+            snapshot=self.snapshot.id if bounds is None else bounds["min"].as_py(),
+            end=end,
+            file=data_file,
+            path=path.name,
+            count=len(positions),
+            size=path.stat().st_size,
+            footer=_footer_size(path),
+            until=None if bounds is None else bounds["max"].as_py(),
+        )
+
+
+@dataclass
+class TableChange(SnapshotTable):
+    """The change of one table in a snapshot."""
+
     inlined: int = field(default=0, init=False)
     """The rows in the catalog before the change, with deleted ones, if it adds some."""
     before: Sequence[LakeFile] = field(default=(), init=False)
@@ -147,25 +262,22 @@ class TableChange:
                 size = self._write_files(alive, first)
             self._add_statistics(found, size, is_first=first == 0)
         if staged:
-            self._run("DROP TABLE pg_temp.{stage}", stage=sql.Identifier(STAGE))
+            self.run("DROP TABLE pg_temp.{stage}", stage=sql.Identifier(STAGE))
         return [f"{name}:{self.definition.id}" for name in _CHANGES if name in self._done]
-
-    def _run(self, text: str, **parts: Any) -> None:
-        self.lake.run(self.bulk, text, **parts)
 
     # -- old rows -----------------------------------------------------------------------------------------
 
     def _end_all(self) -> None:
         """Delete all rows."""
         for name in ("ducklake_data_file", "ducklake_delete_file"):
-            self._run(
+            self.run(
                 "UPDATE {c}.{name} SET end_snapshot = {snapshot} WHERE table_id = {table} AND end_snapshot IS NULL",
                 name=sql.Identifier(name),
                 snapshot=self.snapshot.id,
                 table=self.definition.id,
             )
         for each in self.definition.inlined:
-            self._run(
+            self.run(
                 "UPDATE {c}.{table} SET end_snapshot = {snapshot} WHERE end_snapshot IS NULL",
                 table=sql.Identifier(each.name),
                 snapshot=self.snapshot.id,
@@ -189,8 +301,7 @@ class TableChange:
             for name in self.definition.schema.primary_key
         )
         for each in self.definition.inlined:
-            found = self.lake.rows(
-                self.bulk,
+            found = self.rows(
                 "WITH ended AS (UPDATE {c}.{table} t SET end_snapshot = {snapshot} FROM pg_temp.{stage} s"
                 " WHERE t.end_snapshot IS NULL AND {same} RETURNING 1) SELECT count(*) AS ended FROM ended",
                 table=sql.Identifier(each.name),
@@ -212,7 +323,7 @@ class TableChange:
             else:
                 self._write_deletes(file, rows)
         if inlined:
-            self._run(
+            self.run(
                 "INSERT INTO {c}.{table} (file_id, row_id, begin_snapshot) SELECT f, r, {snapshot}"
                 " FROM unnest({files}::bigint[], {rows}::bigint[])"
                 " AS new (f, r)",
@@ -233,7 +344,7 @@ class TableChange:
             ended.append(("ducklake_data_file", "data_file_id", file.id))
         for table, column, number in ended:
             if number is not None:
-                self._run(
+                self.run(
                     "UPDATE {c}.{table} SET end_snapshot = {snapshot} WHERE {column} = {number}",
                     table=sql.Identifier(table),
                     column=sql.Identifier(column),
@@ -244,14 +355,13 @@ class TableChange:
             return
         # Without those in the catalog: DuckDB expects each position once.
         positions = pa.array(np.union1d(file.deleted_by_file(), rows).astype(np.int64))
-        add_delete_file(self.lake, self.bulk, self.snapshot, self.definition, self.files, file.id, file.path, positions)
+        self.add_delete_file(file.id, file.path, positions)
 
     # -- new rows -----------------------------------------------------------------------------------------
 
     def _row_ids(self, count: int) -> int:
         """Take numbers for new rows; return the first one."""
-        found = self.lake.rows(
-            self.bulk,
+        found = self.rows(
             "UPDATE {c}.ducklake_table_stats SET next_row_id = next_row_id + {count},"
             " record_count = record_count + {count} WHERE table_id = {table} RETURNING next_row_id",
             count=count,
@@ -277,8 +387,7 @@ class TableChange:
     def _inline(self, first: int) -> None:
         """Insert the staged rows into the catalog."""
         names = [name for name in self._staged if name != DELETED]
-        found = self.lake.rows(
-            self.bulk,
+        found = self.rows(
             "WITH new AS (INSERT INTO {c}.{table} (row_id, begin_snapshot, {names})"
             " SELECT {first} + row_number() OVER () - 1, {snapshot}, {values} FROM pg_temp.{stage} s"
             " WHERE NOT {deleted}) SELECT count(*) AS before FROM {c}.{table}",
@@ -310,7 +419,7 @@ class TableChange:
         if definition.schema.primary_key:
             rows = rows.take(sort_indices(rows, definition.schema.primary_key))
         typed = with_fields(rows, definition.fields)
-        _, _, size = add_file(self.lake, self.bulk, self.snapshot, definition, self.files, typed, first, partition)
+        _, _, size = self.add_file(typed, first, partition)
         return size
 
     def _add_statistics(self, found: Mapping[int, ColumnStatistics], size: int, *, is_first: bool) -> None:
@@ -319,7 +428,7 @@ class TableChange:
         A column that was added to a table with rows has none: those of the new rows would exclude the old ones.
         """
         if size:
-            self._run(
+            self.run(
                 "UPDATE {c}.ducklake_table_stats SET file_size_bytes = file_size_bytes + {size}"
                 " WHERE table_id = {table}",
                 size=size,
@@ -327,8 +436,7 @@ class TableChange:
             )
         known = {
             row["column_id"]: row
-            for row in self.lake.rows(
-                self.bulk,
+            for row in self.rows(
                 "SELECT column_id, contains_null, contains_nan, min_value, max_value"
                 " FROM {c}.ducklake_table_column_stats WHERE table_id = {table}",
                 table=self.definition.id,
@@ -357,13 +465,13 @@ class TableChange:
             ):
                 wider.append((column, after.nulls > 0, after.nan, after.low, after.high))
         if new and is_first:
-            self._run(
+            self.run(
                 "INSERT INTO {c}.ducklake_table_column_stats (table_id, column_id, contains_null, contains_nan,"
                 " min_value, max_value) VALUES {rows}",
                 rows=_values(new),
             )
         if wider:
-            self._run(
+            self.run(
                 "UPDATE {c}.ducklake_table_column_stats t SET contains_null = n.nulls::boolean,"
                 " contains_nan = n.nan::boolean, min_value = n.low::varchar, max_value = n.high::varchar"
                 " FROM (VALUES {rows}) AS n (column_id, nulls, nan, low, high)"
@@ -371,122 +479,6 @@ class TableChange:
                 rows=_values(wider),
                 table=self.definition.id,
             )
-
-
-def add_file(
-    lake: Lake,
-    bulk: Bulk,
-    snapshot: Snapshot,
-    definition: Definition,
-    files: NewFiles,
-    rows: pa.Table,
-    first: int,
-    partition: FilePartition | None,
-    *,
-    since: int | None = None,
-    until: int | None = None,
-    end: int | None = None,
-) -> tuple[int, Path, int]:
-    """Add a data file to a table; return its number, path and size.
-
-    Args:
-        rows: rows in key order, with the field ids of Parquet.
-        first: the number of the first row.
-        partition: the partition of the rows.
-        since: the first snapshot that has some of the rows; the one of the transaction by default.
-        until: the first one that has all of them, if the rows name their snapshots.
-        end: the snapshot that has deleted all of them.
-    """
-    path = files.path(definition.path)
-    data_files.write(path, data_files.marked_as_sorted(rows, definition.uuid, definition.schema.primary_key))
-    size, number = path.stat().st_size, snapshot.new_file_id()
-    lake.run(
-        bulk,
-        "INSERT INTO {c}.ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snapshot, path,"
-        " path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start,"
-        " partition_id, partial_max)"
-        " VALUES ({id}, {table}, {snapshot}, {end}, {path}, true, 'parquet', {count}, {size}, {footer}, {first},"
-        " {partition}, {until})",
-        id=number,
-        table=definition.id,
-        snapshot=snapshot.id if since is None else since,
-        end=end,
-        path=path.name,
-        count=rows.num_rows,
-        size=size,
-        footer=_footer_size(path),
-        first=first,
-        partition=None if partition is None else partition.id,
-        until=until,
-    )
-    if partition is not None:
-        lake.run(
-            bulk,
-            "INSERT INTO {c}.ducklake_file_partition_value (data_file_id, table_id, partition_key_index,"
-            " partition_value) VALUES {rows}",
-            rows=_values((number, definition.id, place, text) for place, text in enumerate(partition.values)),
-        )
-    present = [column for column in definition.columns if column.name in rows.column_names]
-    lake.run(
-        bulk,
-        "INSERT INTO {c}.ducklake_file_column_stats (data_file_id, table_id, column_id, value_count, null_count,"
-        " min_value, max_value, contains_nan) VALUES {rows}",
-        rows=_values(
-            (number, definition.id, column, each.values, each.nulls, each.low, each.high, each.nan)
-            for column, each in statistics_of(rows, present).items()
-        ),
-    )
-    return number, path, size
-
-
-def add_delete_file(
-    lake: Lake,
-    bulk: Bulk,
-    snapshot: Snapshot,
-    definition: Definition,
-    files: NewFiles,
-    data_file: int,
-    data_path: Path,
-    positions: pa.Array,
-    snapshots: pa.Array | None = None,
-    *,
-    end: int | None = None,
-) -> None:
-    """Add a file with the positions of deleted rows of a data file.
-
-    Args:
-        positions: the positions, ascending.
-        snapshots: the snapshots that have deleted them; the one of the transaction by default.
-        end: the snapshot that has deleted all rows of the data file.
-    """
-    columns = {"file_path": pa.repeat(str(data_path), len(positions)), "pos": positions}
-    if snapshots is not None:
-        columns[SNAPSHOT_COLUMN] = snapshots
-    fields = pa.schema(
-        [
-            pa.field(name, values.type, metadata={b"PARQUET:field_id": str(_FIELD_IDS[name]).encode()})
-            for name, values in columns.items()
-        ]
-    )
-    path = files.path(definition.path, "-delete")
-    data_files.write(path, pa.table(list(columns.values()), fields))
-    bounds = None if snapshots is None else pc.min_max(snapshots)
-    lake.run(
-        bulk,
-        "INSERT INTO {c}.ducklake_delete_file (delete_file_id, table_id, begin_snapshot, end_snapshot, data_file_id,"
-        " path, path_is_relative, format, delete_count, file_size_bytes, footer_size, partial_max) VALUES ({id},"
-        " {table}, {snapshot}, {end}, {file}, {path}, true, 'parquet', {count}, {size}, {footer}, {until})",
-        id=snapshot.new_file_id(),
-        table=definition.id,
-        snapshot=snapshot.id if bounds is None else bounds["min"].as_py(),
-        end=end,
-        file=data_file,
-        path=path.name,
-        count=len(positions),
-        size=path.stat().st_size,
-        footer=_footer_size(path),
-        until=None if bounds is None else bounds["max"].as_py(),
-    )
 
 
 def internal_field(name: str) -> pa.Field:
