@@ -32,7 +32,7 @@ SELECT current_setting('server_version') AS version, current_setting('server_ver
     (SELECT setting::bigint << 20 FROM pg_settings WHERE name = 'max_slot_wal_keep_size') AS kept,
     (SELECT setting::bigint << 10 FROM pg_settings WHERE name = 'temp_file_limit') AS temporary_bytes,
     coalesce((SELECT setting::bigint FROM pg_settings WHERE name = 'idle_replication_slot_timeout'), 0) AS slot_timeout,
-    current_user::text AS role, current_database()::text AS database, r.rolsuper AS superuser,
+    current_user::text AS role, current_database()::text AS database,
     r.rolsuper OR r.rolreplication OR coalesce(
         (SELECT pg_has_role(m.oid, 'USAGE') FROM pg_roles m WHERE m.rolname = 'rds_replication'), false
     ) AS replication,
@@ -77,7 +77,6 @@ class _Facts(NamedTuple):
     slot_timeout: int
     role: str
     database: str
-    superuser: bool
     replication: bool
     on_rds: bool
     can_create: bool

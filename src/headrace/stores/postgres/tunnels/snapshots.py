@@ -24,20 +24,18 @@ class Snapshot:
     """The result of ``pg_current_snapshot()``; transaction ids have 64 bits.
 
     Attributes:
-        xmin: all transactions before it have ended.
         xmax: no transaction from it on has begun.
-        running: the transactions between the two that had not ended.
+        running: the transactions before it that had not ended.
     """
 
-    xmin: int
     xmax: int
     running: tuple[int, ...]
 
     @classmethod
     def parse(cls, text: str) -> Snapshot:
         """Return the snapshot of a text such as ``10:20:10,14,15``."""
-        xmin, xmax, running = text.split(":")
-        return cls(int(xmin), int(xmax), tuple(int(xid) for xid in running.split(",") if xid))
+        _, xmax, running = text.split(":")
+        return cls(int(xmax), tuple(int(xid) for xid in running.split(",") if xid))
 
     def sees(self, xids: Integers) -> Mask:
         """Return which committed transactions the snapshot sees.
