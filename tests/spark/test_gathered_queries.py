@@ -213,7 +213,9 @@ def test_a_join_that_is_killed_at_any_step_continues_with_its_state(
         shop.change()
         steps: list[str] = []
         advance(query, steps.append)
-        assert {"rows-staged", "marker-written"} < set(steps)
+        # The driver has all rows of a small batch, and no other process needs them.
+        assert "rows-staged" not in steps
+        assert {"rows-written", "marker-written"} < set(steps)
         for point in dict.fromkeys(steps) if THOROUGH else ("rows-written", "published"):
             query.restart()
             shop.change()

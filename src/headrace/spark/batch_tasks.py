@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
@@ -44,6 +44,16 @@ task has staged, each with the target's index."""
 
 Receipts: TypeAlias = list[list[Staged]]
 """The receipts of all tasks, for each target in order."""
+
+
+class DriverRows(NamedTuple):
+    """All rows of a batch, if the driver has them: the process that publishes them stages them.
+
+    Attributes:
+        routed: the rows, each with its target's index.
+    """
+
+    routed: Sequence[tuple[int, pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
@@ -117,6 +127,14 @@ class BatchTasks:
         """Stage the rows that a task has for one target."""
         return writer.stage(self.batch, self.targets[target], rows, self.sink.rows_per_write)
 
+    def stage_in_driver(self, writer: BatchWriter, routed: Iterable[tuple[int, pa.RecordBatch]]) -> Receipts:
+        """Stage rows that the driver has, each with its target's index."""
+        parts: list[list[pa.RecordBatch]] = [[] for _ in self.targets]
+        for target, rows in routed:
+            if rows.num_rows:
+                parts[target].append(rows)
+        return [self.stage_in_task(writer, target, rows) if rows else [] for target, rows in enumerate(parts)]
+
     def discard(self) -> None:
         """Delete all that a failed attempt at the batch has staged."""
         with self.open_store() as store:
@@ -187,8 +205,8 @@ class BatchContent(ABC):
         """The tables and queues, in the order of the receipts."""
 
     @abstractmethod
-    def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
-        """Run the Spark jobs of a batch, whose tasks stage its rows."""
+    def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts | DriverRows:
+        """Run the Spark jobs of a batch, whose tasks stage its rows, or compute all of them in the driver."""
 
 
 @dataclass
@@ -268,6 +286,10 @@ def publish_batch(
         batch_figures.begin(tasks.job, number)
         with batch_figures.part(tasks.job, number, "evaluate"):
             staged = content.run(batch, tasks) if runs else [[] for _ in tasks.targets]
+            if isinstance(staged, DriverRows):
+                # The store need not keep rows that never leave this process.
+                publisher.in_process = True
+                staged = tasks.stage_in_driver(writer, staged.routed)
         # For a published batch, too: `publish` checks that the batch has the same content as before.
         with batch_figures.part(tasks.job, number, "publish"):
             offsets = offsets or BatchOffsets.read(checkpoint, number, spark, store=store)

@@ -22,7 +22,7 @@ from headrace.derived.state.state_tables import StateTable
 from headrace.errors import ExpressionError, UnsupportedError, own_message
 from headrace.model.tables.changes import RowChange
 from headrace.model.tunnels.losses import is_truncation
-from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts
+from headrace.spark.batch_tasks import BatchContent, BatchTasks, DriverRows, Receipts
 from headrace.spark.settings import USED_COLUMNS, changed_settings
 from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.query_text import with_views
@@ -178,7 +178,7 @@ class FollowedBatch(BatchContent):
         writes = [(role, change) for role in self.state for change in (RowChange.PUT, RowChange.DELETE)]
         return {write: place for place, write in enumerate(writes, DELETES + 1)}
 
-    def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
+    def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts | DriverRows:
         """Compute the batch; and again from its net changes if the query fails for some row.
 
         The row can be one that the batch adds and removes again: a query over the table never sees it. Net changes give
@@ -201,7 +201,7 @@ class FollowedBatch(BatchContent):
                 raise
             raise _failed_expression(error, self.target.name, tasks.batch) from error
 
-    def _compute(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
+    def _compute(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts | DriverRows:
         """Compute the batch; and again when executors were lost with the rows of static tables."""
         losses = 0
         while True:
@@ -248,8 +248,8 @@ class FollowedBatch(BatchContent):
             )
 
     @abstractmethod
-    def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
-        """Stage the changes of the targets; from net changes, if the query may fail for other rows."""
+    def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts | DriverRows:
+        """Stage or compute the changes of the targets; from net changes, if the query may fail for other rows."""
 
 
 def is_of_expression(error: PySparkException) -> bool:

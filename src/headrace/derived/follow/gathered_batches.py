@@ -26,7 +26,7 @@ from headrace.derived.own_names import ALIVE, BATCH_VIEW, GROUPS_VIEW, KEEP, SIG
 from headrace.derived.state.state_tables import open_tables
 from headrace.model.tables.changes import RowChange
 from headrace.rows import to_arrow
-from headrace.spark.batch_tasks import BatchTasks, Receipts
+from headrace.spark.batch_tasks import BatchTasks, DriverRows, Receipts
 from headrace.spark.settings import FOLLOWS_TRUNCATIONS, changed_settings
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import quote_name
@@ -46,8 +46,8 @@ _log = logging.getLogger("headrace")
 class GatheredBatch(GatheredInTasks):
     """A batch whose query is evaluated over the rows before and after it that its changes reach."""
 
-    def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
-        """Stage the changes of the targets. The changes of scans are always net."""
+    def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts | DriverRows:
+        """Compute the changes of the targets. The changes of scans are always net."""
         session = batch.sparkSession
         # The session is that of the query alone.
         session.conf.set(FOLLOWS_TRUNCATIONS, "[]")
@@ -84,7 +84,9 @@ class GatheredBatch(GatheredInTasks):
                 routed += self._changes_of_rows(store, {sign: self._named(rows) for sign, rows in found.items()})
             else:
                 routed += self._changes_of_groups(session, self.query.groups, running.tables, found, tasks.batch)
-            return all_receipts([*receipts, self._staged(store, tasks, routed)])
+            if not receipts:
+                return DriverRows(routed)
+            return all_receipts([*receipts, tasks.stage_in_driver(tasks.writer(store), routed)])
 
     def _signed(
         self, running: RunningBatch, plan: GatherPlan, query: BatchQuery | InnerGroups, changes: Mapping[str, Change]
@@ -241,18 +243,6 @@ class GatheredBatch(GatheredInTasks):
         if signed:
             for merged, states in groups.states.merge(tables, batch, signed):
                 yield merged, [placed for each in states for placed in self._of_state(each)]
-
-    def _staged(self, store: Store, tasks: BatchTasks, routed: Iterable[tuple[int, pa.RecordBatch]]) -> Receipts:
-        """Stage rows in the driver."""
-        parts: dict[int, list[pa.RecordBatch]] = {}
-        for target, part in routed:
-            if part.num_rows:
-                parts.setdefault(target, []).append(part)
-        writer = tasks.writer(store)
-        return [
-            tasks.stage_in_task(writer, target, parts[target]) if target in parts else []
-            for target in range(len(tasks.targets))
-        ]
 
 
 def _table_change(rows: Iterable[tuple[int, pa.Table]], schema: pa.Schema) -> TableChange:
