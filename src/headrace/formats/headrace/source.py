@@ -106,8 +106,9 @@ class HeadraceTunnel(TunnelRead):
                 f"columns of table {tunnel.table.name!r} that a running query reads have changed",
                 received=f"{'; '.join(lost)}; seen at {tunnel.shown_position(task.plan.start)}",
                 valid=columns.names,
-                remedy="undo the change; or start the query again, which reads the columns of now, and if its text or "
-                "its state no longer fits, with a new checkpoint location, a new tunnel and overwrite",
+                remedy="undo the change; or start the query again, which reads the columns of now; if its text or its "
+                "state no longer fits, replace a followed query (CREATE OR REPLACE STREAM, follow(…, replace=True)), "
+                "and start another one with a new checkpoint location, a new tunnel and overwrite",
             )
 
     def refuse_truncations(
