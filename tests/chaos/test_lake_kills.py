@@ -64,7 +64,7 @@ def _text(row: dict[str, object]) -> str:
 
 
 def _check_others(directory: Path, found: set[int], context: str) -> None:
-    """Check the rows of the other program: those that it has certainly written, and none that it has not."""
+    """Check the rows of the other program: all that it has certainly written, and no other ones."""
     keys: dict[str, set[int]] = {}
     for line in (directory / "others").read_text().splitlines():
         try:

@@ -38,7 +38,7 @@ _HASH_LENGTH = 12
 # PostgreSQL's limit for names is 63 bytes; a name can have a suffix of 8.
 _LONGEST_TARGET = 24
 QUERY, MIRROR = "followed query", "mirror"
-_REPLACE = "CREATE OR REPLACE STREAM … in SQL, follow(…, replace=True) in Python"
+REPLACE = "CREATE OR REPLACE STREAM … in SQL, follow(…, replace=True) in Python"
 ANEW = "use a new checkpoint location and a new tunnel, and set overwrite to true"
 
 
@@ -461,7 +461,7 @@ def _check_definition(known: TargetJob, wanted: TargetJob) -> None:
             + "; ".join(f"{name} {_value(before, name)} before, {_value(now, name)} now" for name in changed),
             received=received,
             remedy=f"set them as before: {'; '.join(_statement(name, before) for name in changed)}; or publish "
-            f"the result with these: {_REPLACE}; or compute the target again: {ANEW}",
+            f"the result with these: {REPLACE}; or compute the target again: {ANEW}",
         )
     parts = known.definition.keys() | wanted.definition.keys()
     other = sorted(name for name in parts if known.definition.get(name) != wanted.definition.get(name))
@@ -469,7 +469,7 @@ def _check_definition(known: TargetJob, wanted: TargetJob) -> None:
         raise OptionError(
             f"the state of this query was computed with another {', '.join(other)}",
             received=received,
-            remedy=f"restore what has changed; or publish the result of the new query: {_REPLACE}; or compute the "
+            remedy=f"restore what has changed; or publish the result of the new query: {REPLACE}; or compute the "
             f"target again: {ANEW}",
         )
 

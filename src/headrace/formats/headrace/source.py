@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from headrace.batches.feeds.channel_reading import ChannelTask
 from headrace.batches.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
+from headrace.batches.sinks.jobs import ANEW, REPLACE
 from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.formats.format import Format
 from headrace.formats.headrace import debezium, read_as
@@ -107,8 +108,7 @@ class HeadraceTunnel(TunnelRead):
                 received=f"{'; '.join(lost)}; seen at {tunnel.shown_position(task.plan.start)}",
                 valid=columns.names,
                 remedy="undo the change; or start the query again, which reads the columns of now; if its text or its "
-                "state no longer fits, replace a followed query (CREATE OR REPLACE STREAM, follow(…, replace=True)), "
-                "and start another one with a new checkpoint location, a new tunnel and overwrite",
+                f"state no longer fits, replace a followed query ({REPLACE}), and for another one {ANEW}",
             )
 
     def refuse_truncations(

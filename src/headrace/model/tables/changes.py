@@ -82,11 +82,12 @@ class Changes:
 
     @classmethod
     def none(cls, schema: TableSchema) -> Changes:
+        """Return no changes of a table."""
         return cls.of_base(pa.RecordBatch.from_pylist([], schema.changes), 0, 0)
 
     @classmethod
     def joined(cls, parts: Sequence[Changes]) -> Changes:
-        """Return consecutive changes, at least one part of them, as one value; without ``written``."""
+        """Return consecutive changes, at least one part of them, as one value; several parts without ``written``."""
         if len(parts) == 1:
             return parts[0]
         ids = [part.transactions for part in parts if part.transactions is not None]

@@ -26,10 +26,10 @@ changes between two versions, and `followable` is the list of what is refused. N
 and left between two looks. But the server describes a partition before its first row: `Decoded.leaves` are those with
 rows, and `SeenDefinitions.check_leaves` compares them with the versions before the rows leave the log.
 
-**Release of the log**: after a commit, the slot advances (`retention.LogRelease`) to 1 MB before the position; while
-the table is idle, to the end of what is known to have no change of it. The definitions are recorded before, because the
-log explains new files of partitions. What headrace has released itself is recorded before, so a slot that others moved
-is an error.
+**Release of the log**: after a commit, the slot advances (`retention.LogRelease`) to 1 MB before the position, or up to
+it if each read decodes much log; while the table is idle, to the end of what is known to have no change of it. The
+definitions are recorded before, because the log explains new files of partitions. What headrace has released itself is
+recorded before, so a slot that others moved is an error.
 
 **Several tables** (`followed_tables`, found by `table_patterns`) have one slot, one publication and one stream channel,
 and base channels for each table. `Decoder` separates the messages by table, each table is decoded column by column and

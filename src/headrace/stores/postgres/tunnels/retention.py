@@ -87,10 +87,10 @@ class LogRelease:
         else:
             # If there is nothing to read again for a while, the slot follows the end of the log.
             target = idle_until if idle_until - committed >= KEPT_BYTES else committed - KEPT_BYTES
-        # Lists that the slot does not reach yet, as while base data is read, are of use at such distances only.
-        last = max((each for each in self._lists if each > target), default=restart)
+        # Ahead of the slot, which does not move while base data is read, one list for each `LAG_BYTES` is enough.
+        ahead = max((each for each in self._lists if each > target), default=restart)
         # Before a transaction of the last list has ended, another list cannot move ``restart_lsn`` up to that one.
-        if can_list and flushed - last > LAG_BYTES and oldest >= self._next_xid and now >= self._next_list:
+        if can_list and flushed - ahead > LAG_BYTES and oldest >= self._next_xid and now >= self._next_list:
             ((lsn,),) = self._database.query("SELECT (pg_log_standby_snapshot() - '0/0')::bigint")
             self._lists.append(lsn)
             self._next_xid, self._next_list = next_xid, now + LIST_SECONDS
