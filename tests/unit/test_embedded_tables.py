@@ -529,3 +529,5 @@ def test_lookups_can_exceed_the_longest_value_of_sqlite(table: EmbeddedTable, da
     database.connection.limit(apsw.SQLITE_LIMIT_LENGTH, 2000)
     found = table.get_many([{"id": number} for number in (49, 3, 7, 100, 0, 3)])
     assert found.to_pylist() == [rows[49], rows[3], rows[7], dict.fromkeys(COLUMNS), rows[0], rows[3]]
+    by_prefix = table.get_by_prefix(pa.table({"id": [49, 3, 100, 7]}))
+    assert by_prefix.to_pylist() == [rows[3], rows[7], rows[49]]

@@ -193,6 +193,8 @@ class _Gathering:
             seen = self._done.setdefault(hop, set())
             keys = keys.filter(pc.invert(pc.is_in(keys, pa.array(sorted(seen), pa.binary()))))
             seen.update(keys.to_pylist())
+        # In the order of the keys, the parts are in different places of the store's table.
+        keys = keys.sort()
         parts = range(0, len(keys), _KEYS_AT_ONCE)
         found = [self._counted(kept.of_keys(hop.columns, keys.slice(first, _KEYS_AT_ONCE))) for first in parts]
         signed = self._signed(table, pa.concat_tables([kept.schema.empty_table(), *found]))

@@ -80,6 +80,14 @@ def test_many_keys_of_one_column_are_read_in_their_order(store: Store, kind: str
     assert found.to_pylist() == [{"n": n, "id": made(n)} if n % 2 == 0 else {"n": None, "id": None} for n in asked]
 
 
+def test_many_keys_of_empty_texts_and_binaries_are_read(store: Store) -> None:
+    table = store.create_table("empties", {"a": "string", "b": "binary", "n": "long"}, ["a", "b"])
+    table.put([{"a": "", "b": b"", "n": 1}, {"a": "", "b": b"x", "n": 2}])
+    assert table.get_many([{"a": "", "b": b""}], ["n"]).to_pylist() == [{"n": 1}]
+    assert table.get_many([{"a": "", "b": b"x"}, {"a": "", "b": b""}], ["n"]).to_pylist() == [{"n": 2}, {"n": 1}]
+    assert sorted(table.get_by_prefix(pa.table({"a": [""]}), ["n"]).column(0).to_pylist()) == [1, 2]
+
+
 def test_all_rows_of_many_prefixes_are_read(table: Table) -> None:
     table.put(
         [

@@ -16,12 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _DIGITS = 10
-"""The length of each column's value before the values of a packed key, in decimal digits: the form that SQL reads."""
+"""The length of a column's value before the values of a packed key, in decimal digits: the form that SQL reads."""
 
 
 @dataclass(frozen=True)
 class GivenKeys:
-    """Keys for a statement ``SELECT … FROM {source} LEFT JOIN table ON {equal}``, whose rows are in their order."""
+    """Keys for a statement ``SELECT … FROM {source} LEFT JOIN table ON {equal}``, whose rows are in their order.
+
+    With ``CROSS JOIN``, SQLite keeps this order of the loops, too.
+    """
 
     source: str
     equal: str
@@ -54,14 +57,21 @@ def _single(values: Sequence[Any], sql_type: str) -> tuple[Any, list[str]]:
 
 
 def _packed(keys: Sequence[Sequence[Any]], types: Sequence[str]) -> tuple[tuple[bytes, ...], list[str]]:
-    columns, lengths, expressions = [], [], []
-    start = f"{1 + _DIGITS * len(types)}"
-    for index, (values, sql_type) in enumerate(zip(keys, types, strict=True)):
-        # An integer is its decimal digits.
-        column = pa.array(values).cast(pa.string()).cast(pa.binary()) if sql_type == "INTEGER" else pa.array(values)
-        columns.append(column.cast(pa.large_binary()))
-        lengths.append(pc.utf8_lpad(pc.binary_length(columns[-1]).cast(pa.large_string()), _DIGITS, "0"))
-        length = f"CAST(CAST(substr(given.value, {1 + _DIGITS * index}, {_DIGITS}) AS TEXT) AS INTEGER)"
+    # An integer is its decimal digits.
+    columns = [
+        (pa.array(values).cast(pa.string()) if sql_type == "INTEGER" else pa.array(values)).cast(pa.large_binary())
+        for values, sql_type in zip(keys, types, strict=True)
+    ]
+    lengths = [pc.binary_length(column) for column in columns]
+    ranges = [pc.min_max(column).as_py() for column in lengths]
+    # SQL needs no digits for the length of a column whose values are all equally long.
+    start, heads = f"{1 + _DIGITS * sum(each['min'] < each['max'] for each in ranges)}", list[pa.Array]()
+    expressions = []
+    for column, of_column, sql_type in zip(lengths, ranges, types, strict=True):
+        length = str(of_column["max"])
+        if of_column["min"] < of_column["max"]:
+            length = f"CAST(CAST(substr(given.value, {1 + _DIGITS * len(heads)}, {_DIGITS}) AS TEXT) AS INTEGER)"
+            heads.append(pc.utf8_lpad(column.cast(pa.large_string()), _DIGITS, "0").cast(pa.large_binary()))
         value = f"substr(given.value, {start}, {length})"
         if sql_type == "INTEGER":
             value = f"CAST(CAST({value} AS TEXT) AS INTEGER)"
@@ -69,7 +79,7 @@ def _packed(keys: Sequence[Sequence[Any]], types: Sequence[str]) -> tuple[tuple[
             value = f"CAST({value} AS TEXT)"
         expressions.append(value)
         start += f" + {length}"
-    packed = pc.binary_join_element_wise(
-        *(length.cast(pa.large_binary()) for length in lengths), *columns, pa.scalar(b"", pa.large_binary())
-    )
+    # SQLite's substr of an empty binary is null: no packed key is empty.
+    end, separator = pa.scalar(b".", pa.large_binary()), pa.scalar(b"", pa.large_binary())
+    packed = pc.binary_join_element_wise(*heads, *columns, end, separator)
     return tuple(packed.to_pylist()), expressions

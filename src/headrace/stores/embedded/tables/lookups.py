@@ -12,6 +12,8 @@ from headrace.errors import OptionError
 from headrace.model.tables.conditions import KeyRange
 from headrace.ports.arguments import checked_prefixes
 from headrace.rows.by_position import sort_indices
+from headrace.rows.nested import one_array
+from headrace.stores.embedded.tables.keys import stored_values
 from headrace.stores.embedded.tables.physical import PhysicalTable
 
 _KEYS_AT_ONCE = 65_536
@@ -69,8 +71,8 @@ def get_by_prefix(
     """Return the rows whose keys begin with some values; see `headrace.ports.Table.get_by_prefix`."""
     names = list(table.schema.names if columns is None else columns)
     schema = pa.schema([table.schema.arrow.field(table.schema.column(name).name) for name in names])
-    prefixes = checked_prefixes(prefixes, table.schema)
+    prefixes = checked_prefixes(prefixes, table.schema).drop_null()
     # Lookups in key order touch each page of the b-tree once.
     ordered = prefixes.take(sort_indices(prefixes, prefixes.column_names))
-    keys = zip(*(column.to_pylist() for column in ordered.columns), strict=True)
-    return pa.Table.from_batches([table.by_prefix(connection, names, ordered.column_names, keys)], schema)
+    keys = [stored_values(one_array(column)) for column in ordered.columns]
+    return pa.Table.from_batches([table.by_prefix(connection, names, keys)], schema)

@@ -159,14 +159,10 @@ class PhysicalTable:
         try:
             return self._fetch_attributes(connection, keys, attributes)
         except apsw.TooBigError:
-            # SQLite concatenates at most 1 GB.
-            half = len(keys[0]) // 2
-            if not half:
+            halves = _halves(keys)
+            if halves is None:
                 raise
-        fetched = [
-            self.fetch_attributes(connection, [column[part] for column in keys], attributes)
-            for part in (slice(half), slice(half, None))
-        ]
+        fetched = [self.fetch_attributes(connection, half, attributes) for half in halves]
         return pa.concat_batches([rows for rows, _ in fetched]), np.concatenate([present for _, present in fetched])
 
     def _fetch_attributes(
@@ -271,34 +267,29 @@ class PhysicalTable:
         return self.codec.decode(b"".join(packed), joined, columns)
 
     def by_prefix(
-        self,
-        connection: apsw.Connection,
-        columns: Sequence[str],
-        prefix: Sequence[str],
-        values: Iterable[Sequence[Any]],
+        self, connection: apsw.Connection, columns: Sequence[str], prefixes: Sequence[Sequence[Any]]
     ) -> pa.RecordBatch:
         """Return all rows whose key begins with one of some values, in the order of the values.
 
         Args:
-            prefix: the first columns of the key.
+            prefixes: the values of the first columns of the key, as SQLite has them.
         """
         blobs = self.codec.blobs(columns)
+        if not len(prefixes[0]):
+            return self.codec.decode(b"", {}, columns)
+        given = given_keys(self._keys[: len(prefixes)], self._key_types[: len(prefixes)], prefixes)
         selected = ", ".join(map(_concatenation, [self._packed, *blobs]))
-        conditions = (
-            where(
-                self.codec, KeyRange(), [Predicate(name, "=", value) for name, value in zip(prefix, each, strict=True)]
+        try:
+            ((packed, *values),) = connection.execute(
+                f"SELECT {selected} FROM {given.source} CROSS JOIN {self._rows} ON {given.equal}", given.bindings
             )
-            for each in values
-        )
-        found: list[tuple[Any, ...]] = []
-        for text, group in groupby(conditions, key=lambda condition: condition.text):
-            # SQLite concatenates the rows of a value; fetching them one by one is many times slower.
-            found += connection.executemany(
-                f"SELECT {selected} FROM {self._rows} WHERE {text}", (condition.bindings for condition in group)
-            )
-        packed, *rest = zip(*found, strict=True) if found else ((), *((),) * len(blobs))
-        joined = {name: _joined(parts) for name, parts in zip(blobs, rest, strict=True)}
-        return self.codec.decode(_joined(packed), joined, columns)
+        except apsw.TooBigError:
+            halves = _halves(prefixes)
+            if halves is None:
+                raise
+            return pa.concat_batches([self.by_prefix(connection, columns, half) for half in halves])
+        joined = {name: value or b"" for name, value in zip(blobs, values, strict=True)}
+        return self.codec.decode(packed or b"", joined, columns)
 
     def count(self, connection: apsw.Connection, keys: KeyRange, predicates: Sequence[Predicate] = ()) -> int:
         """Return the number of rows in a key range that satisfy the predicates."""
@@ -424,6 +415,12 @@ def _names(object_id: int) -> tuple[str, str]:
 def _concatenation(value: str) -> str:
     """Return an expression for the concatenated values of all rows, as a binary; null if all are null."""
     return f"CAST(group_concat({value}, '') AS BLOB)"
+
+
+def _halves(keys: Sequence[Sequence[Any]]) -> list[list[Sequence[Any]]] | None:
+    """Return the halves of keys whose rows SQLite cannot concatenate: more than 1 GB. None for a single key."""
+    half = len(keys[0]) // 2
+    return [[column[part] for column in keys] for part in (slice(half), slice(half, None))] if half else None
 
 
 def _from_flags(digits: bytes) -> npt.NDArray[np.bool_]:
