@@ -9,8 +9,8 @@ only objects of its own user, of superusers, and of roles whose rights its user 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import psycopg
@@ -30,6 +30,7 @@ _BYTE = sql.SQL(
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $do$"""
 )
+_CREATED = re.compile(r"CREATE (?:UNLOGGED )?TABLE IF NOT EXISTS \{schema\}\.(\w+)")
 # The same number in every process. `IF NOT EXISTS` fails if two processes run it at once.
 _LOCK = 0x6865_6164_7261_6365
 # A superuser has the rights of every role, and trusts superusers only. pg_database_owner is the owner of the database.
@@ -60,33 +61,21 @@ JOIN pg_roles m ON m.rolname = current_user
 """
 
 
-@dataclass(frozen=True)
-class Group:
-    """Tables that are created together.
-
-    Attributes:
-        names: the names of the tables.
-        statements: the statements that create the missing ones, with ``{schema}`` for the quoted schema.
-    """
-
-    names: tuple[str, ...]
-    statements: str
-
-
 class OwnTables:
     """One group of tables, and transactions that use them.
 
     Args:
         connection: the connections to the database.
         schema: the name of the schema.
-        group: the tables.
+        statements: the statements that create the missing ones, with ``{schema}`` for the quoted schema.
     """
 
-    def __init__(self, connection: PostgresConnection, schema: str, group: Group) -> None:
+    def __init__(self, connection: PostgresConnection, schema: str, statements: str) -> None:
         self._connection = connection
         self._name = schema
-        self._group = group
-        self._checked = (schema, group.names)
+        self._statements = statements
+        self._names = tuple(_CREATED.findall(statements))
+        self._checked = (schema, self._names)
         self.schema = '"' + schema.replace('"', '""') + '"'
         """The quoted name of the schema, for statements."""
 
@@ -109,10 +98,10 @@ class OwnTables:
             StoreError: somebody else owns the schema or a table.
         """
         if self._checked not in self._connection.checked:
-            there = self._connection.ask(lambda session: check(session, self._name, self._group.names))
+            there = self._connection.ask(lambda session: check(session, self._name, self._names))
             if not there:
                 return False
-            if len(there) < len(self._group.names):
+            if len(there) < len(self._names):
                 self.create()
             self._connection.checked.add(self._checked)
         return True
@@ -134,9 +123,9 @@ class OwnTables:
     def _create(self, connection: psycopg.Connection) -> None:
         create_schema(connection, self._name)
         lock(connection)
-        if len(check(connection, self._name, self._group.names)) < len(self._group.names):
-            connection.execute(self._group.statements.format(schema=self.schema).encode())
-            check(connection, self._name, self._group.names)
+        if len(check(connection, self._name, self._names)) < len(self._names):
+            connection.execute(self._statements.format(schema=self.schema).encode())
+            check(connection, self._name, self._names)
 
 
 def check(connection: psycopg.Connection, schema: str, names: Sequence[str]) -> list[str]:

@@ -15,15 +15,12 @@ import pyarrow as pa
 
 from headrace.ports import Staged
 from headrace.rows.staged_parts import missing
-from headrace.stores.postgres.own_tables import Group
 from headrace.stores.shared.staging import BatchKey
 
 STAGE_BYTES = 4 << 20
 # Rows that are still staged after this time belong to a job that no longer exists.
 ABANDONED = "1 day"
-TABLES = Group(
-    ("marker", "stage"),
-    """
+TABLES = """
 CREATE TABLE IF NOT EXISTS {schema}.marker (
     job text NOT NULL,
     sink text NOT NULL,
@@ -43,8 +40,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS {schema}.stage (
 ALTER TABLE {schema}.stage ALTER COLUMN data SET STORAGE EXTERNAL;
 CREATE INDEX IF NOT EXISTS stage_batch ON {schema}.stage (job, sink, batch);
 CREATE INDEX IF NOT EXISTS stage_created ON {schema}.stage (created)
-""",
-)
+"""
 _ID_BITS = 63
 
 

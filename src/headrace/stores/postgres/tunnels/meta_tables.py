@@ -8,28 +8,13 @@ from typing import Any, LiteralString, TypeAlias, TypeVar
 import psycopg
 
 from headrace.stores.postgres.connection import PostgresConnection
-from headrace.stores.postgres.own_tables import Group, OwnTables
+from headrace.stores.postgres.own_tables import OwnTables
 from headrace.stores.shared.tunnel_records import Records
 
 Result = TypeVar("Result")
 Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
 
-_TABLES = Group(
-    (
-        *(
-            "tunnel",
-            "channel",
-            "tunnel_table",
-            "joined_table",
-            "selection",
-            "slot_limit",
-            "definition",
-            "chunk",
-            "spool",
-        ),
-        *("tunnel_client", "batch_plan", "batch_end"),
-    ),
-    """
+_TABLES = """
 CREATE TABLE IF NOT EXISTS {schema}.tunnel (
     id text PRIMARY KEY,
     relation oid NOT NULL,
@@ -156,8 +141,7 @@ CREATE TABLE IF NOT EXISTS {schema}.batch_end (
     position text NOT NULL,
     PRIMARY KEY (tunnel, batch, channel)
 );
-""",
-)
+"""
 
 
 class PostgresStatements:
