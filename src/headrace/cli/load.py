@@ -14,7 +14,7 @@ from headrace.cli.app import App, store_option, with_app
 from headrace.cli.arguments import TYPES_HELP, column_types, format_option, listed, names_option, null_option
 from headrace.errors import HeadraceError, NotFoundError, OptionError, SchemaError
 from headrace.model.own_names import of_users
-from headrace.options.names import nearest
+from headrace.options.names import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -174,12 +174,11 @@ def _known(names: Iterable[str], columns: Sequence[str]) -> list[str]:
     """Return names of columns; raises `SchemaError` for one that the file does not have."""
     for name in names:
         if name not in columns:
-            near = nearest(name, columns)
             raise SchemaError(
                 "the file has no such column",
                 received=repr(name),
                 valid=columns,
-                remedy=None if near is None else f"did you mean {near}?",
+                remedy=did_you_mean(name, columns),
             )
     return list(names)
 

@@ -30,7 +30,7 @@ from headrace.cli.row_places import CsvFile, RowError, csv_error, csv_header, pl
 from headrace.errors import OptionError, SchemaError
 from headrace.model.tables.schema import Column, RowSchema
 from headrace.model.types import type_name
-from headrace.options.names import nearest
+from headrace.options.names import did_you_mean
 from headrace.rows.json_rows import JsonRowError, needs_this_reader, read_nested_json_lines
 
 _BLOCK_BYTES = 8 << 20
@@ -299,12 +299,11 @@ def check_timezone(timezone: str | None) -> None:
         if timezone is not None:
             zoneinfo.ZoneInfo(timezone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        near = nearest(timezone or "", zoneinfo.available_timezones())
         raise OptionError(
             "unknown time zone",
             received=repr(timezone),
             valid="a name such as Europe/Berlin, America/New_York or UTC",
-            remedy=None if near is None else f"did you mean {near}?",
+            remedy=did_you_mean(timezone or "", zoneinfo.available_timezones()),
         ) from None
 
 

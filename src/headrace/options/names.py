@@ -45,17 +45,22 @@ def check_names(
                 f"option {other} has no effect in {place}", valid=spelled.values(), remedy=f"it belongs to {where}"
             )
         if key not in spelled:
-            meant = nearest(name, spelled.values())
             raise OptionError(
                 f"unknown option of {place}",
                 received=shown(name),
                 valid=spelled.values(),
-                remedy=None if meant is None else f"did you mean {meant}?",
+                remedy=did_you_mean(name, spelled.values()),
             )
         if spelled[key] in names.values():
             raise OptionError(f"an option of {place} is given twice", received=shown(name))
         names[name] = spelled[key]
     return names
+
+
+def did_you_mean(name: str, known: Iterable[str], likeness: float = _LIKENESS) -> str | None:
+    """Return the remedy for an unknown name that is similar to a known one, see `nearest`; None if none is."""
+    meant = nearest(name, known, likeness)
+    return None if meant is None else f"did you mean {meant}?"
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = _LIKENESS) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError, NotFoundError, SqlError, own_message
-from headrace.options.names import nearest
+from headrace.options.names import did_you_mean
 from headrace.sql_text.lexer import error_at
 
 if TYPE_CHECKING:
@@ -57,29 +57,23 @@ def translated(
     if condition.split(".", 1)[0] in _COLUMN:
         column = _last_part(found.get("objectName", ""))
         valid = list(dict.fromkeys(_last_part(each) for each in found.get("proposal", "").split(", ") if each))
-        meant = nearest(column, valid)
         details: dict[str, Any] = {
             "received": column,
             "valid": valid or None,
-            "remedy": None if meant is None else f"did you mean {meant}?",
+            "remedy": did_you_mean(column, valid),
         }
         return located("no such column", **details)
     if condition == "UNRESOLVED_ROUTINE":
         name = _last_part(found.get("routineName", ""))
-        meant = nearest(name, functions())
-        return located(
-            "no such function",
-            received=name,
-            remedy="SHOW FUNCTIONS lists them" if meant is None else f"did you mean {meant}?",
-        )
+        remedy = did_you_mean(name, functions()) or "SHOW FUNCTIONS lists them"
+        return located("no such function", received=name, remedy=remedy)
     if condition == "TABLE_OR_VIEW_NOT_FOUND":
         name = ".".join(_QUOTED.findall(found.get("relationName", ""))) or found.get("relationName", "")
-        meant = nearest(name, names)
         return NotFoundError(
             "no such table or scan",
             received=name,
             valid=names,
-            remedy="CREATE TABLE … USING defines one" if meant is None else f"did you mean {meant}?",
+            remedy=did_you_mean(name, names) or "CREATE TABLE … USING defines one",
         )
     if condition == "EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE":
         column, kind = found.get("eventName", "the column"), found.get("eventType", "another type").strip('"')

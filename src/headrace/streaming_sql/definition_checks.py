@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError, NotFoundError, OptionError
-from headrace.options.names import nearest
+from headrace.options.names import did_you_mean, nearest
 from headrace.streaming_sql.catalog import TableDefinition
 from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.providers import FILE_PROVIDERS, HEADRACE_PROVIDERS, PACKAGES, is_headrace, is_of_files
@@ -48,9 +48,7 @@ def check_near_miss(name: str, provider: str) -> None:
 
 def _unknown(name: str, provider: str) -> OptionError:
     known = [*HEADRACE_PROVIDERS, *(each for each in FILE_PROVIDERS if each not in PACKAGES)]
-    meant = nearest(provider, known)
-    package = PACKAGES.get(provider.lower())
-    remedy = None if meant is None else f"did you mean {meant}?"
+    package, remedy = PACKAGES.get(provider.lower()), did_you_mean(provider, known)
     if package is not None:
         # Delta has versions of its own.
         version = "VERSION" if provider.lower() == "delta" else metadata.version("pyspark")

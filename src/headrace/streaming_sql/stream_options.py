@@ -9,7 +9,7 @@ from typing import Any
 from headrace.errors import NotFoundError, OptionError
 from headrace.formats.checkpoint_locations import checkpoint_text
 from headrace.options.kinds import natural, one_of
-from headrace.options.names import check_names, nearest
+from headrace.options.names import check_names, did_you_mean
 from headrace.options.option import Option
 
 OUTPUT_MODES = ("append", "update", "complete")
@@ -86,9 +86,8 @@ def read_stream_options(stream: str, options: Mapping[str, str], *, available_no
     own = {names[name]: options[name] for name in of_stream}
     sink = {name: value for name, value in options.items() if name not in names}
     for name in sink:
-        near = nearest(name, KNOWN, _NEAR_MISS)
-        if near is not None:
-            raise OptionError(f"unknown option of stream {stream}", received=repr(name), remedy=f"did you mean {near}?")
+        if remedy := did_you_mean(name, KNOWN, _NEAR_MISS):
+            raise OptionError(f"unknown option of stream {stream}", received=repr(name), remedy=remedy)
     checkpoint = own.get("checkpointLocation")
     if checkpoint == "":
         raise no_checkpoint(stream)
@@ -117,12 +116,11 @@ def no_checkpoint(stream: str) -> OptionError:
 
 def no_target(table: str, known: Sequence[str]) -> NotFoundError:
     """Return the error for a stream into a table that does not exist."""
-    meant = nearest(table, known)
     return NotFoundError(
         "no such table in this workspace",
         received=f"INSERT INTO {table}",
         valid=known,
-        remedy="CREATE TABLE … USING defines one" if meant is None else f"did you mean {meant}?",
+        remedy=did_you_mean(table, known) or "CREATE TABLE … USING defines one",
     )
 
 

@@ -16,7 +16,7 @@ from headrace.batches.sinks.targets import check_columns
 from headrace.errors import AlreadyExistsError, SqlError, UnsupportedError
 from headrace.model.tables.options import TableOptions
 from headrace.model.types import type_name
-from headrace.options.names import nearest
+from headrace.options.names import did_you_mean
 from headrace.ports import Table
 from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.script import Name, ScriptPart
@@ -130,13 +130,8 @@ class TableStatements:
         given = name.parts[-1]
         found = next((column for column in schema.names if column.lower() == given.lower()), None)
         if found is None:
-            meant = nearest(given, schema.names)
-            raise SqlError(
-                "no such column",
-                received=given,
-                valid=schema.names,
-                remedy=None if meant is None else f"did you mean {meant}?",
-            )
+            remedy = did_you_mean(given, schema.names)
+            raise SqlError("no such column", received=given, valid=schema.names, remedy=remedy)
         if found in schema.primary_key:
             raise SqlError(
                 "a column of the primary key cannot be set",
