@@ -21,7 +21,7 @@ from headrace.batches.sinks.batch_writer import BatchWriter
 from headrace.batches.sinks.feedback import check_batch
 from headrace.batches.sinks.targets import Target
 from headrace.ports import Claim, Staged, Store
-from headrace.spark.checkpoint import BatchOffsets, query_id, read_tunnels
+from headrace.spark.checkpoint import BatchOffsets, query_id
 from headrace.spark.executors import sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.stores.registry import StoreAddress
@@ -248,11 +248,12 @@ class PublishedBatches(StreamBatches):
 
     def publish(self, store: Store, job: str, batch: DataFrame, number: int) -> None:
         tasks = BatchTasks(self.sink, job, number, self.content.targets)
+        offsets = None
         if not self._checked:
             # At the start, a DataFrame of Spark Connect does not tell what it reads.
-            read = read_tunnels(self.sink.checkpoint, number, batch.sparkSession, store=store)
-            check_batch(read, store, tasks.targets)
-        publish_batch(store, tasks, batch, self.content, check=not self._checked)
+            offsets = BatchOffsets.read(self.sink.checkpoint, number, batch.sparkSession, store=store)
+            check_batch(offsets.tunnels, store, tasks.targets)
+        publish_batch(store, tasks, batch, self.content, check=not self._checked, offsets=offsets)
         self._checked = True
 
 

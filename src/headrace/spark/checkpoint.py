@@ -89,6 +89,11 @@ class BatchOffsets:
         return "" if self._text is None else hashlib.sha256(self._text.encode()).hexdigest()
 
     @property
+    def tunnels(self) -> list[ReadTunnel]:
+        """The tunnels that the batch reads."""
+        return [found for _, offset in _json_offsets(self._text or "") if (found := tunnel_of(offset)) is not None]
+
+    @property
     def truncates(self) -> set[str]:
         """The tables with whose TRUNCATE the batch begins, as far as its plan knows; "" for the one of its tunnel."""
         offsets = [offset for _, offset in _json_offsets(self._text or "") if tunnel_of(offset) is not None]
@@ -132,19 +137,6 @@ def source_offsets(
             remedy="restore the newest checkpoint; or start the query with a new checkpoint location",
         )
     return [json.loads(line) for _, line in _source_lines(text)]
-
-
-def read_tunnels(
-    checkpoint: str, batch: int, spark: SparkSession | None = None, *, store: Store | None = None
-) -> list[ReadTunnel]:
-    """Return the tunnels that a batch reads; none if the checkpoint cannot be read."""
-    try:
-        text = _read(checkpoint, f"offsets/{batch}", spark, store)
-    except Exception:
-        # A file system can raise any error.
-        _log.warning("the offsets of batch %d cannot be read, to check which tables it reads", batch, exc_info=True)
-        return []
-    return [found for _, offset in _json_offsets(text or "") if (found := tunnel_of(offset)) is not None]
 
 
 def clear_unfinished_start(checkpoint: str) -> None:

@@ -24,7 +24,7 @@ from headrace.formats.source import Source
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Queue, Staged, Store
 from headrace.spark import kept_stores
-from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, BatchOffsets, read_tunnels, stored_query_id
+from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, BatchOffsets, stored_query_id
 from headrace.spark.executors import Sent, task_property, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.spark.versions import DataSourceStreamArrowWriter, arrow_schema
@@ -121,10 +121,10 @@ class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
                 # A bare location, and this process has another environment than the driver at its start.
                 checkpoint = ""
             writer = self._batch_writer(store, job)
-            if checkpoint and not writer.published(0):
-                # The first batch: only its offsets tell what the stream reads.
-                check_batch(read_tunnels(checkpoint, batchId, store=store), store, [self._target])
             offsets = BatchOffsets.read(checkpoint, batchId, store=store) if checkpoint else None
+            if offsets is not None and not writer.publisher.published(0):
+                # The first batch: only its offsets tell what the stream reads.
+                check_batch(offsets.tunnels, store, [self._target])
             writer.publisher.publish(
                 batch,
                 writer.writes([[receipt for task in tasks for receipt in task.staged]]),
