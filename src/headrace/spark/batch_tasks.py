@@ -46,6 +46,11 @@ Receipts: TypeAlias = list[list[Staged]]
 """The receipts of all tasks, for each target in order."""
 
 
+def all_receipts(parts: Iterable[Receipts]) -> Receipts:
+    """Return the receipts of several jobs of a batch as those of one."""
+    return [[receipt for each in of_target for receipt in each] for of_target in zip(*parts, strict=True)]
+
+
 class DriverRows(NamedTuple):
     """All rows of a batch, if the driver has them: the process that publishes them stages them.
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from headrace.batches.sinks.bad_rows import bad_rows_of
 from headrace.batches.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.errors import OptionError
 from headrace.model.tables.changes import RowChange
-from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts
+from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts, all_receipts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,7 +135,7 @@ class OutputRows(BatchContent):
     def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
         with _computed_once(batch, len(self.outputs)) as rows:
             jobs = [tasks.stage_all(output.rows(rows), index) for index, output in enumerate(self.outputs)]
-        return [list(chain.from_iterable(receipts)) for receipts in zip(*jobs, strict=True)]
+        return all_receipts(jobs)
 
 
 @contextmanager

@@ -39,10 +39,6 @@ class BatchWriter:
         self._targets = tuple(targets)
         self.publisher = store.publisher(job, "+".join(sorted(target.name for target in targets)))
 
-    def published(self, batch: int) -> bool:
-        """Return whether this batch, or a later one, is published."""
-        return self.publisher.published(batch)
-
     def writes(self, staged: Sequence[Iterable[Staged]]) -> list[Write | Append]:
         """Return the writes of a batch for `Publisher.publish`.
 
@@ -71,7 +67,7 @@ class BatchWriter:
         Returns:
             The receipts, for `writes`.
         """
-        if self.published(batch):
+        if self.publisher.published(batch):
             # Spark's state depends on every row of the batch being read.
             for _ in rows:
                 pass

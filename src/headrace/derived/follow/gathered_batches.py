@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from headrace.batches.sinks import batch_figures
 from headrace.derived.follow.batch_content import BatchQuery, GroupQuery, InnerGroups
-from headrace.derived.follow.gathered_in_tasks import Change, GatheredInTasks, LargeChange, RunningBatch, all_receipts
+from headrace.derived.follow.gathered_in_tasks import Change, GatheredInTasks, LargeChange, RunningBatch
 from headrace.derived.follow.gathered_settings import settings_for
 from headrace.derived.follow.sources import NetChanges, net_changes_of
 from headrace.derived.gathering.gather import TableChange, TableViews, by_sign, difference, with_signs
@@ -26,7 +26,7 @@ from headrace.derived.own_names import ALIVE, BATCH_VIEW, GROUPS_VIEW, KEEP, SIG
 from headrace.derived.state.state_tables import open_tables
 from headrace.model.tables.changes import RowChange
 from headrace.rows import to_arrow
-from headrace.spark.batch_tasks import BatchTasks, DriverRows, Receipts
+from headrace.spark.batch_tasks import BatchTasks, DriverRows, Receipts, all_receipts
 from headrace.spark.settings import FOLLOWS_TRUNCATIONS, changed_settings
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import quote_name

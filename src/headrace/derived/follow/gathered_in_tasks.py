@@ -30,7 +30,7 @@ from headrace.formats.source import splits
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Staged, Store, Table
 from headrace.spark.arrow_functions import map_in_arrow
-from headrace.spark.batch_tasks import BatchTasks, Receipts
+from headrace.spark.batch_tasks import BatchTasks, Receipts, all_receipts
 from headrace.spark.settings import FOLLOWS_TRUNCATIONS, changed_settings
 from headrace.spark.stored_rows import stored_rows
 from headrace.spark.versions import arrow_schema
@@ -75,11 +75,6 @@ class RunningBatch:
         """Return rows that several jobs of the batch read."""
         self.opened.callback(rows.persist().unpersist)
         return rows
-
-
-def all_receipts(parts: Iterable[Receipts]) -> Receipts:
-    """Return the receipts of several jobs of a batch as those of one."""
-    return [[receipt for each in of_target for receipt in each] for of_target in zip(*parts, strict=True)]
 
 
 class GatheredInTasks(FollowedBatch):

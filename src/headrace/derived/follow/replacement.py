@@ -180,7 +180,7 @@ class Replacement:
         # Spark may repeat the last batch, which must then be published for the new tables, too. If it is, because the
         # query writes the same tables as before, the result is the only batch of a job of its own.
         tasks = BatchTasks(sink, self.old.job, self.last, content.targets)
-        repeats = tasks.writer(store).published(self.last)
+        repeats = tasks.writer(store).publisher.published(self.last)
         if repeats:
             tasks = replace(tasks, job=f"{self.old.job}-{fenced.fence}")
         writer = tasks.writer(store)

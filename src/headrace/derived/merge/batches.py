@@ -65,7 +65,7 @@ class MergeRows(BatchContent):
             SchemaError: the target has other columns than at the start of the stream.
         """
         with tasks.open_store() as store:
-            published = tasks.writer(store).published(tasks.batch)
+            published = tasks.writer(store).publisher.published(tasks.batch)
             if not published:
                 self._check_target(store)
         if published:
