@@ -12,13 +12,14 @@ import pytest
 
 import headrace
 from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution, SchemaChange
-from headrace.derived.mirror.forms import LatestRows
 from headrace.derived.mirror.setup import MirrorSetup
 from headrace.errors import SchemaError, UnsupportedError
+from headrace.formats.location import Location
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import ChangeOp, RowChange
 from headrace.model.tables.schema import Column
 from headrace.ports import Publisher, Store, Write
+from headrace.stores.registry import StoreAddress
 from headrace.support import failpoints
 from headrace.testing.reading import drain
 from headrace_lake.delta.publisher import DeltaPublisher
@@ -177,17 +178,15 @@ def test_a_mirror_follows_new_columns_and_refuses_other_changes_by_name(
         orders = shop.create_table("orders", columns, "id")
 
         def prepare(policy: SchemaChange = EVOLVE) -> None:
-            form = LatestRows(orders.schema, "orders")
-            evolution = Evolution(policy, keeps=policy == LENIENT)
             setup = MirrorSetup(
                 shop,
-                orders,
+                Location(StoreAddress(shop.url), "orders"),
                 lake,
-                form,
-                orders.column_numbers() or {},
-                "mirror",
-                create_tunnel=True,
-                evolution=evolution,
+                "orders",
+                tunnel=None,
+                tunnel_name="mirror",
+                history=False,
+                evolution=Evolution(policy, keeps=policy == LENIENT),
             )
             setup.register(setup.prepare(setup.record()))
 

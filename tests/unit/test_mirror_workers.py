@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from headrace.batches.sinks.jobs import TargetJob, TargetJobs
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.mirror import worker
 from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution
-from headrace.derived.mirror.forms import LatestRows
 from headrace.derived.mirror.setup import MirrorRecord, MirrorSetup
 from headrace.derived.mirror.worker import MirrorCopy
 from headrace.errors import AlreadyExistsError, DataLossError, HeadraceError, OptionError, SchemaError, StoreError
+from headrace.formats.location import Location
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.bad_rows import table_name
 from headrace.model.tables.schema import Column
@@ -27,6 +28,7 @@ from headrace.model.tunnels.leases import Saved
 from headrace.monitoring.exposition import exposition, make_registry
 from headrace.ports import Marker, Store, Table
 from headrace.stores.embedded.publication.publisher import EmbeddedPublisher
+from headrace.stores.registry import StoreAddress
 from headrace.support import counters
 from headrace.workers import ChangeBatch
 from tests.clocks import count_pauses, patch_time
@@ -59,27 +61,21 @@ def copy(shop: Store, copies: Store, **options: Any) -> int:
 
 
 def setup(shop: Store, copies: Store, *, by_workers: bool, keeps: bool = False) -> MirrorSetup:
-    source = shop.table("orders")
-    form = LatestRows(source.schema, "orders")
-    evolution = Evolution(LENIENT if keeps else EVOLVE, keeps=keeps)
     return MirrorSetup(
         shop,
-        source,
+        Location(StoreAddress(shop.url), "orders"),
         copies,
-        form,
-        source.column_numbers() or {},
-        "mirror-orders",
-        create_tunnel=True,
-        evolution=evolution,
+        "orders",
+        tunnel=None,
+        tunnel_name="mirror-orders",
+        history=False,
+        evolution=Evolution(LENIENT if keeps else EVOLVE, keeps=keeps),
         by_workers=by_workers,
     )
 
 
 def opened(shop: Store, copies: Store, *, keeps: bool = False) -> MirrorCopy:
-    def begin() -> tuple[Table, MirrorSetup]:
-        return shop.table("orders"), setup(shop, copies, by_workers=True, keeps=keeps)
-
-    return MirrorCopy(shop, copies, begin)
+    return MirrorCopy(shop, copies, partial(setup, shop, copies, by_workers=True, keeps=keeps))
 
 
 def first_batches(copied: MirrorCopy) -> list[ChangeBatch]:

@@ -19,10 +19,12 @@ from headrace.derived.mirror.forms import LatestRows
 from headrace.derived.mirror.history import RowVersions, VersionRows, version_rows
 from headrace.derived.mirror.setup import MirrorSetup
 from headrace.errors import AlreadyExistsError, DataLossError, OptionError, SchemaError
+from headrace.formats.location import Location
 from headrace.model.tables.change_columns import CHANGE_COLUMNS
 from headrace.model.tables.packed_rows import PACKED
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store, Tunnel
+from headrace.stores.registry import StoreAddress
 
 SCHEMA = TableSchema.of({"user": "string", "id": "long", "price": "double"}, ["user", "id"])
 CHANGES = pa.schema([*(field.with_nullable(True) for field in SCHEMA.arrow), *CHANGE_COLUMNS])
@@ -233,16 +235,14 @@ def prepare(
     tunnel: str = "",
     evolution: Evolution | None = None,
 ) -> Tunnel:
-    source = shop.table(table)
-    form = (RowVersions if history else LatestRows)(source.schema, "orders")
     setup = MirrorSetup(
         shop,
-        source,
+        Location(StoreAddress(shop.url), table),
         copy,
-        form,
-        source.column_numbers() or {},
-        tunnel or "mirror-orders",
-        create_tunnel=not tunnel,
+        "orders",
+        tunnel=tunnel or None,
+        tunnel_name=tunnel or "mirror-orders",
+        history=history,
         evolution=evolution or Evolution("evolve", keeps=history),
     )
     prepared = setup.prepare(setup.record())

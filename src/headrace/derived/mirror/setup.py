@@ -9,7 +9,6 @@ were deleted in the meantime would stay in the target, so the mirror is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -26,7 +25,8 @@ from headrace.derived.mirror.evolution import (
     source_columns,
     values_unknown,
 )
-from headrace.derived.mirror.forms import MirrorForm, MirrorTable
+from headrace.derived.mirror.forms import MirrorTable
+from headrace.derived.mirror.history import form_of
 from headrace.derived.mirror.state import COLUMNS, MirrorState
 from headrace.errors import (
     AlreadyExistsError,
@@ -43,7 +43,7 @@ from headrace.model.tables import bad_rows
 from headrace.model.tables.schema import Column, TableSchema
 from headrace.model.tunnels.values import ChannelKind, Start, StartKind, TunnelKind
 from headrace.model.types import can_hold, type_name
-from headrace.ports import Store, Table, Tunnel
+from headrace.ports import BadRows, Store, Table, Tunnel
 
 RECORDS = f"{PREFIX}mirrors__"
 READER, WORKERS = "reader", "workers"
@@ -98,48 +98,54 @@ class MirrorSetup:
     """Prepares the stores of a mirror before its query starts.
 
     Args:
-        source: the store of the source.
-        table: the source.
-        target: the store of the target.
-        form: what the mirror keeps, and the columns of the source.
-        numbers: the numbers of these columns, see `headrace.ports.Table.numbered_schema`.
-        tunnel: the name of the tunnel to create, or the name or id of an existing tunnel.
-        create_tunnel: whether to create the tunnel.
+        source: the store of the source, whose ``location`` has its table.
+        target: the store of the target, whose table has a name.
+        tunnel: the name or id of an existing tunnel; None to create one.
+        tunnel_name: the same, or the name of the tunnel to create.
+        history: whether the target keeps all versions of each row.
         evolution: what the mirror does after changes of the source's columns.
+        bad_rows: where rows go that the target refuses; None if one fails the batch.
         by_workers: workers read the tunnel, and not a query of Spark.
+
+    Attributes:
+        table: the source.
+        form: what the mirror keeps, with the columns that the source has now.
 
     Raises:
         SchemaError: the source has no primary key.
         OptionError: the mirror would write into its source.
+        UnsupportedError: the given tunnel has several tables.
     """
 
     def __init__(
         self,
         source: Store,
-        table: Table,
+        location: Location,
         target: Store,
-        form: MirrorForm,
-        numbers: Mapping[str, int],
-        tunnel: str,
+        name: str,
         *,
-        create_tunnel: bool,
+        tunnel: str | None,
+        tunnel_name: str,
+        history: bool,
         evolution: Evolution,
+        bad_rows: BadRows | None = None,
         by_workers: bool = False,
     ) -> None:
+        self.table = table = followed_table(source, location, tunnel)
+        schema, numbers = table.numbered_schema()
+        self.form = form = form_of(schema, name, target.capabilities, history=history, bad_rows=bad_rows)
         table.schema.check_keyed()
         self._jobs = TargetJobs(target)
         self._source = source
-        self._table = table
         self._target = target
-        self._form = form
         self._evolution = evolution
         self._by_workers = by_workers
-        self._columns = source_columns(form.source, numbers)
+        self._columns = source_columns(schema, numbers)
         # The record of the job with the columns that `_columns` follow.
         self._known: TargetJob | None = None
         further = [] if form.bad_rows is None else [form.bad_rows.table]
         check_no_feedback(source, table, target, [*(each.name for each in form.tables), *further], "a mirror")
-        self._wanted = MirrorRecord(form.target, source.id, table.name, form.kind, None, tunnel, create_tunnel)
+        self._wanted = MirrorRecord(name, source.id, table.name, form.kind, None, tunnel_name, tunnel is None)
 
     def prepare(self, record: MirrorRecord | None) -> Tunnel:
         """Create what is missing, and return the tunnel to read.
@@ -158,10 +164,10 @@ class MirrorSetup:
                 bad rows, and this mirror keeps none.
         """
         self._check_bad_rows()
-        for table in self._form.tables:
+        for table in self.form.tables:
             # The record of the job is one batch ahead of a table that lacks a decided batch, with its columns.
             self._target.complete_batches(table.name)
-        found = self._found(self._form.tables[0])
+        found = self._found(self.form.tables[0])
         if found is not None and self._is_new(found):
             # An empty table is built as if it did not exist.
             found = None
@@ -174,15 +180,15 @@ class MirrorSetup:
         if tunnel is None:
             if _has_rows(found):
                 raise DataLossError(
-                    f"the tunnel that fills mirror {self._form.target!r} does not exist any more: rows that were "
+                    f"the tunnel that fills mirror {self.form.target!r} does not exist any more: rows that were "
                     "deleted since then would stay in the mirror",
-                    received=f"tunnel {record.tunnel_name!r} ({record.tunnel}) of table {self._table.name!r}",
+                    received=f"tunnel {record.tunnel_name!r} ({record.tunnel}) of table {self.table.name!r}",
                     remedy=f"drop the target table, {_AGAIN}: it copies all rows again",
                 )
             return self._begin(record)
         if not self._wanted.owns_tunnel and self._wanted.tunnel_name not in (tunnel.id, tunnel.name):
             raise OptionError(
-                f"another tunnel fills mirror {self._form.target!r}",
+                f"another tunnel fills mirror {self.form.target!r}",
                 received=self._wanted.tunnel_name,
                 valid=tunnel.name,
                 remedy="leave out the tunnel, or drop the target table first",
@@ -204,7 +210,7 @@ class MirrorSetup:
         # Another worker changes both at once.
         if lost and self._recorded() == recorded and _has_rows(found):
             raise DataLossError(
-                f"columns of mirror {self._form.target!r} were dropped or renamed: its rows lack their values",
+                f"columns of mirror {self.form.target!r} were dropped or renamed: its rows lack their values",
                 received=f"no column {', '.join(lost)}",
                 remedy=f"rename them back; or drop the target table, {_AGAIN}: it copies all rows again",
             )
@@ -216,8 +222,8 @@ class MirrorSetup:
         if recorded is None or not change:
             self._fit_tables()
             return
-        self._evolution.check(change, self._table.name, self._target)
-        self._evolution.alterations(change, self._form, self._target, tunnel)
+        self._evolution.check(change, self.table.name, self._target)
+        self._evolution.alterations(change, self.form, self._target, tunnel)
         self._columns = recorded
 
     def _add_columns(self, found: Table, tunnel: Tunnel) -> None:
@@ -225,15 +231,15 @@ class MirrorSetup:
         recorded = self._recorded()
         change = None if recorded is None else difference(recorded, self._columns)
         if change:
-            self._evolution.check(change, self._table.name, self._target)
-        names = [name for name in self._form.tables[0].schema.names if name not in found.schema]
+            self._evolution.check(change, self.table.name, self._target)
+        names = [name for name in self.form.tables[0].schema.names if name not in found.schema]
         if names and _has_rows(found) and (values := tunnel.values_of_new_columns(names)):
             raise values_unknown(found.name, values)
         self._fit_tables()
 
     def _recorded(self) -> tuple[SourceColumn, ...] | None:
         """Return the columns of the source as of the last published batch."""
-        self._known = job = self._jobs.find(self._form.target)
+        self._known = job = self._jobs.find(self.form.target)
         return None if job is None or COLUMNS not in job.definition else parse_columns(job.definition[COLUMNS])
 
     def is_beginning(self, record: MirrorRecord | None) -> bool:
@@ -244,7 +250,7 @@ class MirrorSetup:
         """
         if record is None or not record.has_source_of(self._wanted) or record.tunnel is not None:
             return False
-        job = self._jobs.find(self._form.target)
+        job = self._jobs.find(self.form.target)
         if job is not None and READER in job.definition and self._tunnel(job.job):
             # Two workers have begun at the same time, and the one that failed was the last to write.
             self._save(replace(record, tunnel=job.job))
@@ -259,20 +265,20 @@ class MirrorSetup:
         """
         definition = {COLUMNS: json.dumps(self._columns)}
         if self._by_workers:
-            definition |= {READER: WORKERS} | ({} if self._form.bad_rows is None else {_BAD_ROWS: _KEPT})
-        job = TargetJob(self._form.target, tunnel.id, definition, kind=MIRROR)
-        claim = self._jobs.register(job, [table.name for table in self._form.tables[1:]], known=self._known)
+            definition |= {READER: WORKERS} | ({} if self.form.bad_rows is None else {_BAD_ROWS: _KEPT})
+        job = TargetJob(self.form.target, tunnel.id, definition, kind=MIRROR)
+        claim = self._jobs.register(job, [table.name for table in self.form.tables[1:]], known=self._known)
         if self._by_workers:
             # Another worker can have kept bad rows since `prepare`. With this record it publishes nothing.
             self._check_bad_rows()
-        return MirrorState(self._form, tunnel.id, self._evolution, self._columns, claim)
+        return MirrorState(self.form, tunnel.id, self._evolution, self._columns, claim)
 
     def _check_reader(self) -> None:
         """Raise `OptionError` if workers have read further than a query of Spark can know."""
-        job = self._jobs.find(self._form.target)
+        job = self._jobs.find(self.form.target)
         if job is not None and READER in job.definition and not self._by_workers:
             raise OptionError(
-                f"workers without Spark fill mirror {self._form.target!r}, and the target has their positions",
+                f"workers without Spark fill mirror {self.form.target!r}, and the target has their positions",
                 received="a query of Spark",
                 remedy="go on with `headrace mirror` or headrace.mirror_worker; or drop the target table, "
                 f"{_AGAIN}: it copies all rows again",
@@ -280,9 +286,9 @@ class MirrorSetup:
 
     def _check_bad_rows(self) -> None:
         """Raise `OptionError` for bad rows that would be written again after later changes of their keys."""
-        if self._form.bad_rows is not None or not self._target.capabilities.bad_rows:
+        if self.form.bad_rows is not None or not self._target.capabilities.bad_rows:
             return
-        name = bad_rows.table_name(self._form.target)
+        name = bad_rows.table_name(self.form.target)
         table = find_table(self._target, name)
         if table is not None and table.schema.names == bad_rows.SCHEMA.names and _has_rows(table):
             raise OptionError(
@@ -301,7 +307,7 @@ class MirrorSetup:
             AlreadyExistsError: a followed query fills the target.
             DataLossError: it was created again, and has rows.
         """
-        job = self._jobs.find(self._form.target)
+        job = self._jobs.find(self.form.target)
         if job is None:
             return False
         if job.target not in self._jobs.replaced(job):
@@ -309,21 +315,21 @@ class MirrorSetup:
                 raise target_filled(job)
             return False
         if _has_rows(found):
-            received = f"the {self._form.kind} of {self._table.name!r}"
+            received = f"the {self.form.kind} of {self.table.name!r}"
             raise target_replaced(job.target, received, f"drop the table, {_AGAIN}")
         return True
 
     def _check_further_tables(self) -> None:
         """Raise `DataLossError` if a table was dropped without which the target cannot be continued."""
-        job = self._jobs.find(self._form.target)
+        job = self._jobs.find(self.form.target)
         lost = set() if job is None else set(self._jobs.replaced(job))
-        lost |= {table.name for table in self._form.tables[1:] if self._found(table) is None}
+        lost |= {table.name for table in self.form.tables[1:] if self._found(table) is None}
         if lost:
             raise DataLossError(
                 f"table {', '.join(sorted(lost))} was dropped, which has the current version of each row of history "
-                f"{self._form.target!r}: versions could not be closed",
-                received=f"the {self._form.kind} of {self._table.name!r}",
-                remedy=f"restore both tables from a backup; or drop table {self._form.target!r}, too, "
+                f"{self.form.target!r}: versions could not be closed",
+                received=f"the {self.form.kind} of {self.table.name!r}",
+                remedy=f"restore both tables from a backup; or drop table {self.form.target!r}, too, "
                 f"{_AGAIN}, and the history begins again",
             )
 
@@ -348,17 +354,17 @@ class MirrorSetup:
                 "tunnel",
             )
         # Before the record, for which other workers wait: the target may be impossible.
-        self._fit(self._form.tables[0])
+        self._fit(self.form.tables[0])
         self._save(wanted)
         try:
             # State and bad rows of an earlier job. The record has no tunnel yet, so a start after a crash begins here.
-            for further in self._form.tables[1:]:
+            for further in self.form.tables[1:]:
                 self._target.drop_table(further.name, missing_ok=True)
-            if self._form.bad_rows is not None:
-                clear(self._target, self._form.bad_rows)
+            if self.form.bad_rows is not None:
+                clear(self._target, self.form.bad_rows)
             self._fit_tables()
             tunnel = given or self._source.create_tunnel(
-                self._table.name, wanted.tunnel_name, TunnelKind.BASE_AND_STREAM
+                self.table.name, wanted.tunnel_name, TunnelKind.BASE_AND_STREAM
             )
         except HeadraceError:
             # Without a tunnel, the next start begins at once. The first error is more important.
@@ -371,7 +377,7 @@ class MirrorSetup:
 
     def _given_tunnel(self) -> Tunnel:
         """Return the tunnel that the user has named, which no reader may have read."""
-        tunnel = self._source.tunnel(self._wanted.tunnel_name, self._table.name)
+        tunnel = self._source.tunnel(self._wanted.tunnel_name, self.table.name)
         if tunnel.kind is not TunnelKind.BASE_AND_STREAM:
             raise OptionError(
                 "a mirror needs a tunnel with base data and changes",
@@ -389,7 +395,7 @@ class MirrorSetup:
     def _check_replaceable(self, found: Table | None, record: MirrorRecord | None) -> None:
         if found is None or not _has_rows(found):
             return
-        name = self._form.target
+        name = self.form.target
         if record is None or record.tunnel is None:
             raise AlreadyExistsError(
                 "the target of a new mirror must be empty",
@@ -405,7 +411,7 @@ class MirrorSetup:
 
     def _fit_tables(self) -> None:
         """Create missing tables, and add missing columns."""
-        for wanted in self._form.tables:
+        for wanted in self.form.tables:
             self._fit(wanted)
 
     def _fit(self, wanted: MirrorTable) -> None:
@@ -429,19 +435,19 @@ class MirrorSetup:
 
     def _tunnel(self, id_or_name: str) -> Tunnel | None:
         try:
-            return self._source.tunnel(id_or_name, self._table.name)
+            return self._source.tunnel(id_or_name, self.table.name)
         except NotFoundError:
             return None
 
     # -- the record -----------------------------------------------------------------------------------------
 
     def _records(self) -> Table:
-        name = self._target.beside(self._form.target, RECORDS)
+        name = self._target.beside(self.form.target, RECORDS)
         return self._target.create_table(name, _COLUMNS.arrow, _COLUMNS.primary_key, exist_ok=True)
 
     def record(self) -> MirrorRecord | None:
         """Return the record of the target."""
-        row = self._records().get({"target": self._form.target})
+        row = self._records().get({"target": self.form.target})
         return None if row is None else MirrorRecord(**row)
 
     def _save(self, record: MirrorRecord) -> None:

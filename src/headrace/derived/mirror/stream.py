@@ -12,8 +12,7 @@ from headrace.derived.mirror.batches import MirrorBatches
 from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution, SchemaChange
 from headrace.derived.mirror.evolution import schema_change as parse_schema_change
 from headrace.derived.mirror.forms import MirrorForm
-from headrace.derived.mirror.history import form_of
-from headrace.derived.mirror.setup import MirrorSetup, check_source, followed_table
+from headrace.derived.mirror.setup import MirrorSetup, check_source
 from headrace.errors import OptionError
 from headrace.formats.location import Location
 from headrace.formats.registry import DEFAULT_FORMAT, source_of
@@ -76,13 +75,13 @@ class MirrorStream(BatchedStream):
             OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
         """
         with self.source.open_store() as source, self.arguments.store.open() as target:
-            form, setup = self._setup(source, target)
+            setup = self._setup(source, target)
             prepared = setup.prepare(setup.record())
             state = setup.register(prepared)
-            prepare(target, form.targets[0])
+            prepare(target, setup.form.targets[0])
             kept = "history" if self.history else "rows"
             defined = replace(self, definition=f"the {kept} of {self.source.table} in {source.id}")
-            changes = self._changes(form, prepared.id)
+            changes = self._changes(setup.form, prepared.id)
             sink = defined._located(changes, target, [self.target_table])
         return self._start(changes, "append", MirrorBatches(sink, state, self.source, self.tunnel))
 
@@ -91,24 +90,20 @@ class MirrorStream(BatchedStream):
         with self.source.open_store() as source, self.arguments.store.open() as target:
             self._setup(source, target)
 
-    def _setup(self, source: Store, target: Store) -> tuple[MirrorForm, MirrorSetup]:
-        """Return what the target keeps, and its preparation, after checking the source."""
+    def _setup(self, source: Store, target: Store) -> MirrorSetup:
+        """Return the preparation of both stores, after checking the source."""
         check_source(source)
-        table = followed_table(source, self.source, self.tunnel)
-        bad_rows = bad_rows_of(self.target_table, self.arguments.name) if self.keeps_bad_rows else None
-        schema, numbers = table.numbered_schema()
-        form = form_of(schema, self.target_table, target.capabilities, history=self.history, bad_rows=bad_rows)
-        setup = MirrorSetup(
+        return MirrorSetup(
             source,
-            table,
+            self.source,
             target,
-            form,
-            numbers,
-            self.tunnel_name,
-            create_tunnel=self.tunnel is None,
+            self.target_table,
+            tunnel=self.tunnel,
+            tunnel_name=self.tunnel_name,
+            history=self.history,
             evolution=Evolution(self.schema_change, keeps=self.history or self.schema_change == LENIENT),
+            bad_rows=bad_rows_of(self.target_table, self.arguments.name) if self.keeps_bad_rows else None,
         )
-        return form, setup
 
     def _changes(self, form: MirrorForm, tunnel: str) -> DataFrame:
         """Return the changes of the source with the columns that the mirror needs."""

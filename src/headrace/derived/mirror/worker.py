@@ -16,7 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Event, Lock
 from typing import NamedTuple
 
@@ -27,8 +28,7 @@ from headrace.batches.sinks.jobs import TargetJobs, target_taken
 from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution, SourceColumn, source_columns
 from headrace.derived.mirror.evolution import schema_change as parse_schema_change
 from headrace.derived.mirror.forms import MirrorForm, is_newer_source
-from headrace.derived.mirror.history import form_of
-from headrace.derived.mirror.setup import MirrorSetup, check_source, followed_table
+from headrace.derived.mirror.setup import MirrorSetup, check_source
 from headrace.derived.mirror.state import MirrorState
 from headrace.errors import (
     AlreadyExistsError,
@@ -50,7 +50,7 @@ from headrace.model.tables.schema import KeylessSchema, columns_of
 from headrace.model.tunnels.leases import Saved
 from headrace.model.tunnels.records import ChannelEnd, end_from_json, end_to_json
 from headrace.model.tunnels.values import FINISHED, ChannelState, Position
-from headrace.ports import BadRows, Publisher, Store, Table, Tunnel, Write
+from headrace.ports import BadRows, Publisher, Store, Tunnel, Write
 from headrace.stores.registry import StoreAddress
 from headrace.stores.registry import open as open_store
 from headrace.support import counters
@@ -83,48 +83,33 @@ class _Place(NamedTuple):
     position: Position
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class MirrorWorker:
-    """One of the workers that keep a copy of a table, or its history. `mirror_worker` creates it.
+    """One of the workers that keep a copy of a table, or its history. `mirror_worker` creates it, with its arguments.
 
     Attributes:
         tunnel_name: the name of the tunnel that the mirror reads, or the name or id of the given tunnel.
     """
 
-    def __init__(
-        self,
-        source: str | os.PathLike[str] | Store,
-        table: str,
-        target: str | os.PathLike[str] | Store,
-        target_table: str,
-        *,
-        history: bool,
-        evolution: Evolution,
-        bad_rows: BadRows | None,
-        tunnel: str | None,
-        tunnel_name: str,
-        client: str,
-        batch_rows: int,
-        timeout: float,
-        idle: str,
-    ) -> None:
-        self.tunnel_name = tunnel_name
-        self._stores = source, target
-        self._table = table
-        self._target_table = target_table
-        self._history = history
-        self._evolution = evolution
-        self._bad_rows = bad_rows
-        self._given = tunnel
-        self._client = client
-        self._batch_rows = batch_rows
-        self._timeout = timeout
-        self._idle = idle
-        self._worker: TunnelWorker | None = None
-        self._progress = Lock()
-        self._stopping = False
+    source: str | os.PathLike[str] | Store
+    table: str
+    target: str | os.PathLike[str] | Store
+    target_table: str
+    history: bool
+    evolution: Evolution
+    bad_rows: BadRows | None
+    tunnel: str | None
+    tunnel_name: str
+    client: str
+    batch_rows: int
+    timeout: float
+    idle: str
+    _worker: TunnelWorker | None = field(default=None, init=False)
+    _progress: Lock = field(default_factory=Lock, init=False)
+    _stopping: bool = field(default=False, init=False)
 
     def __repr__(self) -> str:
-        return f"MirrorWorker({self._table!r} into {self._target_table!r})"
+        return f"MirrorWorker({self.table!r} into {self.target_table!r})"
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
         """Create the tunnel and the target if they do not exist, and copy changes until `stop` or an error.
@@ -146,17 +131,18 @@ class MirrorWorker:
         """
         with ExitStack() as stack:
             source, target = (
-                each if isinstance(each, Store) else stack.enter_context(open_store(each)) for each in self._stores
+                each if isinstance(each, Store) else stack.enter_context(open_store(each))
+                for each in (self.source, self.target)
             )
             copy = MirrorCopy(source, target, self._setup(source, target))
             worker = TunnelWorker(
                 copy.tunnel,
-                self._client,
-                batch_rows=self._batch_rows,
+                self.client,
+                batch_rows=self.batch_rows,
                 checkpoint_interval=5.0,
                 heartbeat_interval=None,
-                timeout=self._timeout,
-                idle=self._idle,
+                timeout=self.timeout,
+                idle=self.idle,
                 fail_on_data_loss=True,
                 resume=copy.resume,
             )
@@ -181,8 +167,8 @@ class MirrorWorker:
         if self._worker is not None:
             self._worker.stop()
 
-    def _setup(self, source: Store, target: Store) -> Callable[[], tuple[Table, MirrorSetup]]:
-        """Return a function that returns the source, and the preparation of both stores with its columns of now."""
+    def _setup(self, source: Store, target: Store) -> Callable[[], MirrorSetup]:
+        """Return a function that returns the preparation of both stores, with the columns that the source has now."""
         check_source(source)
         if not target.capabilities.markers:
             raise UnsupportedError(
@@ -192,26 +178,19 @@ class MirrorWorker:
                 valid="an embedded store or a PostgreSQL database",
                 remedy="mirror the table with Spark: headrace.mirror, or MIRROR in SQL",
             )
-        location = Location(StoreAddress(source.url), self._table)
-
-        def begin() -> tuple[Table, MirrorSetup]:
-            table = followed_table(source, location, self._given)
-            schema, numbers = table.numbered_schema()
-            return table, MirrorSetup(
-                source,
-                table,
-                target,
-                form_of(
-                    schema, self._target_table, target.capabilities, history=self._history, bad_rows=self._bad_rows
-                ),
-                numbers,
-                self.tunnel_name,
-                create_tunnel=self._given is None,
-                evolution=self._evolution,
-                by_workers=True,
-            )
-
-        return begin
+        return partial(
+            MirrorSetup,
+            source,
+            Location(StoreAddress(source.url), self.table),
+            target,
+            self.target_table,
+            tunnel=self.tunnel,
+            tunnel_name=self.tunnel_name,
+            history=self.history,
+            evolution=self.evolution,
+            bad_rows=self.bad_rows,
+            by_workers=True,
+        )
 
     def _copy(
         self, copy: MirrorCopy, worker: TunnelWorker, progress: Callable[[int], None] | None, ended: Event
@@ -232,7 +211,7 @@ class MirrorWorker:
             except HeadraceError as error:
                 # A lost connection is a StoreError. The marker shows whether the batch was published.
                 passes = (error.retryable or type(error) is StoreError) and not ended.is_set()
-                if self._stopping or not passes or not retries.wait(f"mirror {self._target_table!r}: {error}"):
+                if self._stopping or not passes or not retries.wait(f"mirror {self.target_table!r}: {error}"):
                     raise
             else:
                 batch.done()
@@ -246,10 +225,10 @@ class MirrorCopy:
     uses the publisher of another one, and the marker of the channel decides.
 
     Args:
-        begin: returns the source, and the preparation of both stores.
+        begin: returns the preparation of both stores.
     """
 
-    def __init__(self, source: Store, target: Store, begin: Callable[[], tuple[Table, MirrorSetup]]) -> None:
+    def __init__(self, source: Store, target: Store, begin: Callable[[], MirrorSetup]) -> None:
         self._source = source
         self._target = target
         self._begin = begin
@@ -268,7 +247,8 @@ class MirrorCopy:
         """Prepare both stores, also while other workers do so, and return the tunnel and the state of the mirror."""
         deadline = time.monotonic() + _BEGIN_SECONDS
         while True:
-            self._table, setup = self._begin()
+            setup = self._begin()
+            self._table = setup.table
             waits, record = time.monotonic() < deadline, setup.record()
             # Later, it could be that of a worker that is creating the tunnel, which would be dropped.
             if not (waits and setup.is_beginning(record)):
@@ -493,10 +473,10 @@ def mirror_worker(
     if history and bad_rows == KEEP:
         refuse_history()
     return MirrorWorker(
-        source,
-        table,
-        to,
-        target_table,
+        source=source,
+        table=table,
+        target=to,
+        target_table=target_table,
         history=history,
         evolution=Evolution(policy, keeps=history or policy == LENIENT),
         bad_rows=bad_rows_of(target_table, name or target_table) if bad_rows == KEEP else None,
