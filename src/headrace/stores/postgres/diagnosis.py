@@ -136,30 +136,21 @@ def _server(facts: _Facts) -> Iterator[Finding]:
         yield Finding(name, Status.OK, facts.version)
     if facts.standby:
         yield Finding("PostgreSQL: standby", Status.FAIL, "the server is read-only", "connect to the primary server")
-    name = "PostgreSQL: wal_level"
-    if facts.wal_level == "logical":
-        yield Finding(name, Status.OK, facts.wal_level)
-    else:
-        managed = "; on Amazon RDS, set rds.logical_replication = 1" if facts.on_rds else ""
-        yield Finding(
-            name,
-            Status.FAIL,
-            f"{facts.wal_level}: the server has no logical replication slots",
-            f"set it, and restart the server{managed}",
-            "ALTER SYSTEM SET wal_level = 'logical';",
-        )
-    name = "PostgreSQL: replication slots"
+    yield _checked(
+        "wal_level",
+        "" if facts.wal_level == "logical" else f"{facts.wal_level}: the server has no logical replication slots",
+        facts.wal_level,
+        "set it, and restart the server" + ("; on Amazon RDS, set rds.logical_replication = 1" if facts.on_rds else ""),
+        "ALTER SYSTEM SET wal_level = 'logical';",
+    )
     in_use = f"{facts.slots} of {facts.max_slots} in use"
-    if facts.slots < facts.max_slots:
-        yield Finding(name, Status.OK, in_use)
-    else:
-        yield Finding(
-            name,
-            Status.FAIL,
-            in_use,
-            "drop a slot that is no longer needed; or set it, and restart the server",
-            f"ALTER SYSTEM SET max_replication_slots = {facts.max_slots + 10};",
-        )
+    yield _checked(
+        "replication slots",
+        "" if facts.slots < facts.max_slots else in_use,
+        in_use,
+        "drop a slot that is no longer needed; or set it, and restart the server",
+        f"ALTER SYSTEM SET max_replication_slots = {facts.max_slots + 10};",
+    )
     yield Finding("PostgreSQL: WAL senders", Status.OK, f"{facts.senders}; headrace reads slots by SQL and needs none")
     yield _kept_log(facts)
     if facts.slot_timeout > 0:
@@ -195,40 +186,30 @@ def _kept_log(facts: _Facts) -> Finding:
 
 def _user(facts: _Facts, schema: str) -> Iterator[Finding]:
     role = _quoted(facts.role)
-    name = "PostgreSQL: attribute REPLICATION"
-    if facts.replication:
-        yield Finding(name, Status.OK, f"user {facts.role} may use replication slots")
-    else:
-        yield Finding(
-            name,
-            Status.FAIL,
-            f"user {facts.role} may not use replication slots",
-            "a superuser runs the statement",
-            f"GRANT rds_replication TO {role};" if facts.on_rds else f"ALTER ROLE {role} REPLICATION;",
-        )
+    yield _checked(
+        "attribute REPLICATION",
+        "" if facts.replication else f"user {facts.role} may not use replication slots",
+        f"user {facts.role} may use replication slots",
+        "a superuser runs the statement",
+        f"GRANT rds_replication TO {role};" if facts.on_rds else f"ALTER ROLE {role} REPLICATION;",
+    )
     yield _own_schema(facts, schema)
-    name = "PostgreSQL: temporary tables"
-    if facts.can_stage:
-        yield Finding(name, Status.OK, "allowed, as writes need them")
-    else:
-        yield Finding(
-            name,
-            Status.FAIL,
-            f"user {facts.role} may not create them; writes need them",
-            "the owner of the database runs the statement",
-            f"GRANT TEMPORARY ON DATABASE {_quoted(facts.database)} TO {role};",
-        )
+    yield _checked(
+        "temporary tables",
+        "" if facts.can_stage else f"user {facts.role} may not create them; writes need them",
+        "allowed, as writes need them",
+        "the owner of the database runs the statement",
+        f"GRANT TEMPORARY ON DATABASE {_quoted(facts.database)} TO {role};",
+    )
 
 
 def _own_schema(facts: _Facts, schema: str) -> Finding:
-    name, role, quoted = f"PostgreSQL: schema {schema}", _quoted(facts.role), _quoted(schema)
+    name, role, quoted = f"schema {schema}", _quoted(facts.role), _quoted(schema)
     if not facts.has_schema:
-        if facts.can_create:
-            return Finding(name, Status.OK, "headrace creates it when it needs it")
-        return Finding(
+        return _checked(
             name,
-            Status.FAIL,
-            f"it does not exist, and user {facts.role} may not create it",
+            "" if facts.can_create else f"it does not exist, and user {facts.role} may not create it",
+            "headrace creates it when it needs it",
             "a superuser runs the statement, or give option schema the name of another schema",
             f"CREATE SCHEMA {quoted} AUTHORIZATION {role};",
         )
@@ -237,25 +218,20 @@ def _own_schema(facts: _Facts, schema: str) -> Finding:
         statements.append(f"GRANT USAGE, CREATE ON SCHEMA {quoted} TO {role};")
     if not facts.can_use_tables:
         statements.append(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {quoted} TO {role};")
-    if not statements:
-        return Finding(name, Status.OK, "headrace may use it")
-    return Finding(
+    return _checked(
         name,
-        Status.FAIL,
-        f"user {facts.role} may not use headrace's own tables",
+        f"user {facts.role} may not use headrace's own tables" if statements else "",
+        "headrace may use it",
         "the owner of the schema runs the statement",
-        "\n".join(statements),
+        *statements,
     )
 
 
 def _publications(facts: _Facts) -> Finding:
-    name = "PostgreSQL: publications"
-    if facts.can_create:
-        return Finding(name, Status.OK, f"user {facts.role} may publish its own tables; --table checks one")
-    return Finding(
-        name,
-        Status.FAIL,
-        f"user {facts.role} may not create them",
+    return _checked(
+        "publications",
+        "" if facts.can_create else f"user {facts.role} may not create them",
+        f"user {facts.role} may publish its own tables; --table checks one",
         "the owner of the database runs the statement; or use --table for a table with a publication of others",
         f"GRANT CREATE ON DATABASE {_quoted(facts.database)} TO {_quoted(facts.role)};",
     )
@@ -265,7 +241,6 @@ def _publications(facts: _Facts) -> Finding:
 
 
 def _table(database: TunnelDatabase, facts: _Facts, table: str) -> Iterator[Finding]:
-    name = f"PostgreSQL: table {table}"
     try:
         layout = database.run(
             lambda statements: stored_tables.layout(
@@ -275,7 +250,7 @@ def _table(database: TunnelDatabase, facts: _Facts, table: str) -> Iterator[Find
         layout.schema.check_keyed()
         generated = slots.has_generated(database, layout)
     except HeadraceError as error:
-        yield Finding(name, Status.FAIL, error.problem, error.remedy or str(error))
+        yield Finding(f"PostgreSQL: table {table}", Status.FAIL, error.problem, error.remedy or str(error))
         return
 
     def read(statements: PostgresStatements) -> _Rights:
@@ -291,16 +266,13 @@ def _table(database: TunnelDatabase, facts: _Facts, table: str) -> Iterator[Find
         statements.append(f"GRANT USAGE ON SCHEMA {_quoted(layout.name.schema)} TO {role};")
     if not rights.readable:
         statements.append(f"GRANT SELECT ON TABLE {layout.name.sql.as_string()} TO {role};")
-    if statements:
-        yield Finding(
-            name,
-            Status.FAIL,
-            f"user {facts.role} may not read it",
-            "the owner of the table runs the statement",
-            "\n".join(statements),
-        )
-    else:
-        yield Finding(name, Status.OK, f"user {facts.role} may read it")
+    yield _checked(
+        f"table {table}",
+        f"user {facts.role} may not read it" if statements else "",
+        f"user {facts.role} may read it",
+        "the owner of the table runs the statement",
+        *statements,
+    )
     yield _publication(database, facts, rights, layout, generated)
 
 
@@ -369,6 +341,14 @@ def _tunnels(tunnels: Sequence[Tunnel]) -> Iterator[Finding]:
             yield Finding(f"PostgreSQL: tunnel {described.name} of {described.table}", Status.WARN, warning)
     if kept and not warned:
         yield Finding("PostgreSQL: tunnels", Status.OK, f"the slots of {kept} tunnels keep little log")
+
+
+def _checked(name: str, problem: str, found: str, remedy: str, *statements: str) -> Finding:
+    """Return the finding of a check: ``found``, or a problem with its remedy and the SQL against it."""
+    name = f"PostgreSQL: {name}"
+    if not problem:
+        return Finding(name, Status.OK, found)
+    return Finding(name, Status.FAIL, problem, remedy, "\n".join(statements))
 
 
 def _quoted(name: str) -> str:
