@@ -132,12 +132,18 @@ class Definition:
 
     Attributes:
         name: its name in lower case.
+        columns: the names that it gives to the columns of its query; empty without a list.
+        columns_at: the opening bracket of this list; None without one.
+        query: the opening bracket of its query.
         start: its first token, the name.
         end: the token after it.
         last: the token at the end of the query that can name it.
     """
 
     name: str
+    columns: tuple[str, ...]
+    columns_at: int | None
+    query: int
     start: int
     end: int
     last: int
@@ -205,26 +211,32 @@ class QueryText(TokenText):
 
     # -- blocks -----------------------------------------------------------------------------------------
 
-    def query_of_with(self, index: int) -> int | None:
-        """Return the opening bracket of the query of WITH whose name is at an index; None if there is none."""
-        if not self.is_name(index):
-            return None
-        after = index + 1
-        if self.is_symbol(after, "(") and not self.is_query(after):
-            after = self.after(after)
-        after += self.is_word(after, "AS")
-        return after if self.is_symbol(after, "(") and self.is_query(after) else None
-
     def definitions(self) -> Iterator[Definition]:
         """Yield the queries of all WITH clauses."""
         for index in range(len(self.tokens)):
-            at, more = index + 1, self.is_word(index, "WITH")
-            while more and (opening := self.query_of_with(at)) is not None:
-                around = [closing for outer, closing in self.closing.items() if outer < at < closing]
-                last = min(around, default=len(self.tokens))
-                yield Definition(self.tokens[at].name.lower(), at, self.after(opening), last)
-                at = self.after(opening) + 1
-                more = self.is_symbol(at - 1, ",")
+            if self.is_word(index, "WITH"):
+                yield from self.definitions_at(index + 1)
+
+    def definitions_at(self, index: int) -> Iterator[Definition]:
+        """Yield the queries of a WITH clause whose first name is at an index, as far as they have their form."""
+        around = [closing for outer, closing in self.closing.items() if outer < index < closing]
+        last = min(around, default=len(self.tokens))
+        while self.is_name(index):
+            query, columns = index + 1, None
+            if self.is_symbol(query, "(") and not self.is_query(query):
+                columns, query = query, self.after(query)
+            query += self.is_word(query, "AS")
+            if not (self.is_symbol(query, "(") and self.is_query(query)):
+                return
+            names = () if columns is None else self.names_in(columns)
+            yield Definition(self.tokens[index].name.lower(), names, columns, query, index, self.after(query), last)
+            index = self.after(query) + 1
+            if not self.is_symbol(index - 1, ","):
+                return
+
+    def names_in(self, opening: int) -> tuple[str, ...]:
+        """Return the names in brackets."""
+        return tuple(token.name for token in self.tokens[opening + 1 : self.closing[opening]] if token.is_name)
 
     def is_defined(self, relation: Relation) -> bool:
         """Return whether a relation is a query of WITH. In such a query, its own name is that of another relation."""

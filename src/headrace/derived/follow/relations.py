@@ -84,7 +84,7 @@ class QueryRelations:
         start, end = self._without_brackets(0, len(self._text.tokens))
         with_, main = start, start
         if self._text.is_word(start, "WITH"):
-            main = start = self._common_table_expressions(start + 1, end)
+            main = start = self._common_table_expressions(start + 1)
         branches = self._branches(start, end, top=True)
         self._check_subqueries()
         if any(select.followed is None for select in branches):
@@ -97,36 +97,20 @@ class QueryRelations:
             start, end = start + 1, end - 1
         return start, end
 
-    def _common_table_expressions(self, index: int, end: int) -> int:
+    def _common_table_expressions(self, index: int) -> int:
         text = self._text
         if text.is_word(index, "RECURSIVE"):
             raise NotSplit("WITH RECURSIVE")
-        while index < end:
-            name_at = index
-            if not text.is_name(name_at):
-                raise NotSplit("a common table expression without a name")
-            index += 1
-            columns = index if text.is_symbol(index, "(") else None
-            index = text.after(index) if columns is not None else index
-            index += text.is_word(index, "AS")
-            if not text.is_symbol(index, "("):
-                raise NotSplit("a common table expression without a query")
-            branches = self._subquery(index)
-            name = text.tokens[name_at].name.lower()
-            if name in self._scans or name in (other.lower() for other in self.others):
+        for each in text.definitions_at(index):
+            branches = self._subquery(each.query)
+            if each.name in self._scans or each.name in (other.lower() for other in self.others):
                 # One view would replace both.
                 raise NotSplit("WITH gives a query the name of a scan or table")
-            names: tuple[str, ...] = ()
-            if columns is not None and branches:
-                text.insert(text.closing[columns], _BOTH)
-                inside = range(columns + 1, text.closing[columns])
-                names = tuple(text.tokens[each].name for each in inside if text.is_name(each))
-            self._ctes[name] = (branches, names)
-            index = text.after(index)
-            if not text.is_symbol(index, ","):
-                return index
-            index += 1
-        raise NotSplit("WITH without a SELECT")
+            if each.columns_at is not None and branches:
+                text.insert(text.closing[each.columns_at], _BOTH)
+            self._ctes[each.name] = (branches, each.columns if branches else ())
+            index = each.end
+        return index
 
     def _subquery(self, opening: int) -> tuple[Select, ...]:
         """Read a query in parentheses; return its branches, or an empty tuple if it has no followed relation."""

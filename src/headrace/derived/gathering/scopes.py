@@ -119,7 +119,7 @@ class _Reader:
         text = self._text
         start, end = text.without_brackets(start, end)
         if text.is_word(start, "WITH"):
-            ctes, start = self._with(start + 1, end, ctes)
+            ctes, start = self._with(start + 1, ctes)
         if any(text.begins_pipe(index) for index in text.top(start, end)):
             raise UnclearStructure("a pipe")
         operations = list(text.set_operations(start, end))
@@ -142,31 +142,15 @@ class _Reader:
             self.model.made[-number - 1].keys.append(tuple(places))
         return _Answer(number, outputs)
 
-    def _with(self, index: int, end: int, ctes: _Ctes) -> tuple[_Ctes, int]:
+    def _with(self, index: int, ctes: _Ctes) -> tuple[_Ctes, int]:
         text = self._text
         if text.is_word(index, "RECURSIVE"):
             raise UnclearStructure("WITH RECURSIVE")
         known = dict(ctes)
-        while index < end and text.is_name(index):
-            name = text.tokens[index].name.lower()
-            columns: tuple[str, ...] = ()
-            index += 1
-            if text.is_symbol(index, "("):
-                columns = self._names(index)
-                index = text.after(index)
-            index += text.is_word(index, "AS")
-            if not text.is_symbol(index, "("):
-                raise UnclearStructure("WITH")
-            known[name] = ((index + 1, text.closing[index]), columns, dict(known))
-            index = text.after(index)
-            if not text.is_symbol(index, ","):
-                return known, index
-            index += 1
-        raise UnclearStructure("WITH")
-
-    def _names(self, opening: int) -> tuple[str, ...]:
-        inside = range(opening + 1, self._text.closing[opening])
-        return tuple(self._text.tokens[each].name for each in inside if self._text.is_name(each))
+        for each in text.definitions_at(index):
+            known[each.name] = ((each.query + 1, text.closing[each.query]), each.columns, dict(known))
+            index = each.end
+        return known, index
 
     def _set_operation(
         self, start: int, end: int, operations: Sequence[int], ctes: _Ctes, outer: Scope | None, unit: int
@@ -414,7 +398,7 @@ class _Reader:
             )
             if not names or any(text.is_symbol(index, ".") for index in inside):
                 raise UnclearStructure("* EXCEPT (…) of the fields of a struct")
-            left_out = {name.lower() for name in self._names(after + 1)}
+            left_out = {name.lower() for name in self._text.names_in(after + 1)}
         columns = scope.star
         if qualifier:
             named = [each for each in scope.relations if qualifier == each.qualifiers[-len(qualifier) :]]
@@ -516,7 +500,7 @@ class _Reader:
             return ()
         first = closing + text.is_word(closing, "AS")
         if text.is_symbol(first, "(") and text.after(first) == end:
-            return self._names(first)
+            return self._text.names_in(first)
         return (text.tokens[first].name,) if text.is_name(first) and first + 1 == end else ()
 
     def _note_generator(self, unit: int, start: int) -> None:
@@ -580,7 +564,7 @@ class _Reader:
         qualifiers: tuple[str, ...] = () if alias is None else (alias.lower(),)
         if relation.alias is None and relation.table is not None:
             qualifiers = tuple(part.lower() for part in relation.name)
-        names = () if relation.columns is None else self._names(relation.columns)
+        names = () if relation.columns is None else self._text.names_in(relation.columns)
         outputs: Sequence[Output]
         if relation.function:
             self._check_arguments(relation.start, relation.end)
@@ -672,7 +656,7 @@ class _Reader:
         at = words[0]
         last = next((i for i in text.top(at, end) if text.is_word(i, "LATERAL") and text.is_word(i + 1, "VIEW")), end)
         if text.is_word(at, "USING"):
-            return self._names(at + 1)
+            return self._text.names_in(at + 1)
         self._equal((at + 1, last), scope, unit, joined)
         self._subqueries(at + 1, last, ctes, scope, unit)
         parts = list(text.conjuncts(at + 1, last))
