@@ -156,6 +156,7 @@ class QueryText(TokenText):
         super().__init__(text, tokens, strict=strict)
         # For an opening bracket, the first token after it that is none.
         self._after_brackets: dict[int, int] = {}
+        self._definitions: list[Definition] | None = None
 
     def part(self, start: int, end: int) -> ScriptPart:
         """Return a range as a part of the script."""
@@ -211,11 +212,13 @@ class QueryText(TokenText):
 
     # -- blocks -----------------------------------------------------------------------------------------
 
-    def definitions(self) -> Iterator[Definition]:
-        """Yield the queries of all WITH clauses."""
-        for index in range(len(self.tokens)):
-            if self.is_word(index, "WITH"):
-                yield from self.definitions_at(index + 1)
+    @property
+    def definitions(self) -> list[Definition]:
+        """The queries of all WITH clauses."""
+        if self._definitions is None:
+            places = (index for index in range(len(self.tokens)) if self.is_word(index, "WITH"))
+            self._definitions = [each for index in places for each in self.definitions_at(index + 1)]
+        return self._definitions
 
     def definitions_at(self, index: int) -> Iterator[Definition]:
         """Yield the queries of a WITH clause whose first name is at an index, as far as they have their form."""
@@ -238,10 +241,13 @@ class QueryText(TokenText):
         """Return the names in brackets."""
         return tuple(token.name for token in self.tokens[opening + 1 : self.closing[opening]] if token.is_name)
 
-    def is_defined(self, relation: Relation) -> bool:
-        """Return whether a relation is a query of WITH. In such a query, its own name is that of another relation."""
-        names = {each.name for each in self.definitions() if each.end <= relation.start < each.last}
-        return len(relation.name) == 1 and relation.name[0].lower() in names
+    def definition_of(self, relation: Relation) -> Definition | None:
+        """Return the query of WITH that a table is. In such a query, its own name is that of another relation."""
+        if relation.function or len(relation.name) != 1:
+            return None
+        name, place = relation.name[0].lower(), relation.start
+        found = [each for each in self.definitions if each.name == name and each.end <= place < each.last]
+        return max(found, key=lambda each: each.start, default=None)
 
     def block(self, start: int, end: int) -> Block:
         """Return the SELECT that a range is."""

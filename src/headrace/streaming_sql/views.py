@@ -335,7 +335,7 @@ def _renamed(query: ScriptPart, scans: Mapping[str, str]) -> str:
     """Return a query that reads scans instead of tables, under the same names."""
     text = QueryText(query.text)
     wanted = {table.lower(): (table, scan) for table, scan in scans.items()}
-    defined = next((each.name for each in text.definitions() if each.name in wanted), None)
+    defined = next((each.name for each in text.definitions if each.name in wanted), None)
     if defined is not None:
         raise SqlError(
             f"WITH gives a query the name of a table that the view follows: {defined}",

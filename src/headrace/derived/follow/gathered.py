@@ -110,7 +110,7 @@ def _refuse_clauses(tokens: QueryText) -> None:
 def _tables(tokens: QueryText, scans: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     """Return the scans and the other tables that a query names, and whether it names several."""
     known = {name.lower(): name for name in scans}
-    queries = {each.name for each in tokens.definitions()}
+    queries = {each.name for each in tokens.definitions}
     read: list[str] = []
     others: list[str] = []
     count = 0
@@ -124,7 +124,7 @@ def _tables(tokens: QueryText, scans: Collection[str]) -> tuple[tuple[str, ...],
                 raise tokens.error(
                     f"WITH gives a query the name of a scan: {name}", relation.start, remedy="choose another name"
                 )
-            if tokens.is_defined(relation):
+            if tokens.definition_of(relation) is not None:
                 continue
             if tokens.travels_in_time(relation.name_end):
                 raise tokens.error("a followed query cannot have time travel", relation.name_end, remedy="leave it out")
@@ -137,7 +137,7 @@ def _tables(tokens: QueryText, scans: Collection[str]) -> tuple[tuple[str, ...],
         name = ".".join(relation.name)
         if name.lower() in known:
             read.append(known[name.lower()])
-        elif not tokens.is_defined(relation) and name not in others:
+        elif tokens.definition_of(relation) is None and name not in others:
             others.append(name)
     return tuple(dict.fromkeys(read)), tuple(others), count > 1
 

@@ -21,7 +21,7 @@ class InnerQueries:
 
     def __init__(self, text: str) -> None:
         self._text = QueryText(text, strict=True)
-        self._definitions = list(self._text.definitions())
+        self._definitions = self._text.definitions
         self._edits: list[tuple[int, int, str]] = []
 
     def replace(self, read: Read) -> None:
@@ -41,7 +41,7 @@ class InnerQueries:
         """Whether the WITH clause of the text has a query that nothing names."""
         own = sum(each.last == len(self._text.tokens) for each in self._definitions)
         kept = QueryText(self.text)
-        return own > sum(each.last == len(kept.tokens) for each in kept.definitions())
+        return own > sum(each.last == len(kept.tokens) for each in kept.definitions)
 
     @property
     def text(self) -> str:

@@ -195,7 +195,7 @@ def reading(sql: str, tables: Sequence[StaticTable]) -> str:
     of_select = [relation for block in text.blocks() for relation in text.all_relations(block)]
     for relation in (*of_select, *named_elsewhere(text)):
         table = relation.table
-        if table is None or text.is_defined(relation) or table.lower() not in views:
+        if table is None or text.definition_of(relation) is not None or table.lower() not in views:
             continue
         name, start = quote_name(views[table.lower()]), relation.start
         if text.is_word(start - 1, "TABLE") and not _is_argument(text, start - 1):

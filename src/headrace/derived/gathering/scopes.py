@@ -68,7 +68,7 @@ def read_model(text: QueryText, tables: Mapping[str, Columns]) -> QueryModel:
         UnclearStructure: it is not certain.
     """
     reader = _Reader(text, tables)
-    answer = reader.query(0, len(text.tokens), {}, None, 0)
+    answer = reader.query(0, len(text.tokens), None, 0)
     reader.model.result, reader.model.outputs = answer.number, list(answer.outputs)
     if reader.selects != {index for index in range(len(text.tokens)) if text.is_word(index, "SELECT")}:
         raise UnclearStructure("a query of WITH that nothing reads, or a subquery as an argument in FROM")
@@ -94,9 +94,6 @@ class _Answer:
     outputs: Sequence[Output]
 
 
-_Ctes: TypeAlias = "Mapping[str, tuple[Range, tuple[str, ...], _Ctes]]"
-
-
 class _Reader:
     def __init__(self, text: QueryText, tables: Mapping[str, Columns]) -> None:
         self._text = text
@@ -114,20 +111,22 @@ class _Reader:
 
     # -- queries ----------------------------------------------------------------------------------------
 
-    def query(self, start: int, end: int, ctes: _Ctes, outer: Scope | None, unit: int) -> _Answer:
+    def query(self, start: int, end: int, outer: Scope | None, unit: int) -> _Answer:
         """Read a query into a unit; return what it gives."""
         text = self._text
         start, end = text.without_brackets(start, end)
         if text.is_word(start, "WITH"):
-            ctes, start = self._with(start + 1, ctes)
+            if text.is_word(start + 1, "RECURSIVE"):
+                raise UnclearStructure("WITH RECURSIVE")
+            start = max((each.end for each in text.definitions_at(start + 1)), default=start)
         if any(text.begins_pipe(index) for index in text.top(start, end)):
             raise UnclearStructure("a pipe")
         operations = list(text.set_operations(start, end))
         if not operations:
             if text.is_word(start, "VALUES"):
                 return self._values(start + 1)
-            return self._select(start, end, ctes, outer, unit)
-        return self._set_operation(start, end, operations, ctes, outer, unit)
+            return self._select(start, end, outer, unit)
+        return self._set_operation(start, end, operations, outer, unit)
 
     def _values(self, first: int) -> _Answer:
         """Return the columns of VALUES."""
@@ -142,18 +141,8 @@ class _Reader:
             self.model.made[-number - 1].keys.append(tuple(places))
         return _Answer(number, outputs)
 
-    def _with(self, index: int, ctes: _Ctes) -> tuple[_Ctes, int]:
-        text = self._text
-        if text.is_word(index, "RECURSIVE"):
-            raise UnclearStructure("WITH RECURSIVE")
-        known = dict(ctes)
-        for each in text.definitions_at(index):
-            known[each.name] = ((each.query + 1, text.closing[each.query]), each.columns, dict(known))
-            index = each.end
-        return known, index
-
     def _set_operation(
-        self, start: int, end: int, operations: Sequence[int], ctes: _Ctes, outer: Scope | None, unit: int
+        self, start: int, end: int, operations: Sequence[int], outer: Scope | None, unit: int
     ) -> _Answer:
         text = self._text
         united = all(text.is_word(each, "UNION") and text.is_word(each + 1, "ALL") for each in operations)
@@ -178,7 +167,7 @@ class _Reader:
                 branch = self.model.add_unit(unit, "branch of UNION ALL", constructs.JOIN)
                 branch.independent = True
                 inner = branch.number
-            branches.append(self.query(first, each, ctes, outer, inner).outputs)
+            branches.append(self.query(first, each, outer, inner).outputs)
             first = each + 1 + text.is_word(each + 1, "ALL", "DISTINCT")
         outputs = [(columns[0][0], self._all_of(columns)) for columns in zip(*branches, strict=False)]
         number = self.model.make()
@@ -212,18 +201,18 @@ class _Reader:
 
     # -- one SELECT -------------------------------------------------------------------------------------
 
-    def _select(self, start: int, end: int, ctes: _Ctes, outer: Scope | None, unit: int) -> _Answer:
+    def _select(self, start: int, end: int, outer: Scope | None, unit: int) -> _Answer:
         text = self._text
         if not text.is_word(start, "SELECT"):
             raise UnclearStructure(f"a query that begins with {text.tokens[start].text.upper()}")
         block, scope = text.block(start, end), Scope(outer)
         self.selects.add(start)
-        scope.star = self._from_clause(*block.from_, ctes, scope, unit)
+        scope.star = self._from_clause(*block.from_, scope, unit)
         self._equal(block.where, scope, unit, frozenset())
-        self._subqueries(*block.where, ctes, scope, unit, filters=True)
-        self._subqueries(start + 1, block.from_[0], ctes, scope, unit)
+        self._subqueries(*block.where, scope, unit, filters=True)
+        self._subqueries(start + 1, block.from_[0], scope, unit)
         # After GROUP BY a name can be an alias of an item.
-        self._subqueries(block.where_end, end, ctes, Scope(None, [Visible((), None)]), unit)
+        self._subqueries(block.where_end, end, Scope(None, [Visible((), None)]), unit)
         number = self.model.make()
         outputs, places = self._outputs(block, end, scope, number, unit)
         self.model.made[-number - 1].parts = tuple(scope.rows)
@@ -415,7 +404,7 @@ class _Reader:
 
     # -- FROM -------------------------------------------------------------------------------------------
 
-    def _from_clause(self, start: int, end: int, ctes: _Ctes, scope: Scope, unit: int) -> Sequence[Output] | None:
+    def _from_clause(self, start: int, end: int, scope: Scope, unit: int) -> Sequence[Output] | None:
         """Read a FROM clause, or joins in brackets; return the columns of a star, or None if they are not known."""
         text = self._text
         for index in text.top(start, end):
@@ -432,7 +421,7 @@ class _Reader:
             right = self._right_side(words, unit)
             left_side, rows = len(scope.relations), len(scope.rows)
             columns = self._relation(
-                relation, ctes, scope, unit if right is None else right.number, lateral="LATERAL" in words
+                relation, scope, unit if right is None else right.number, lateral="LATERAL" in words
             )
             if relation.function:
                 self._note_generator(unit, relation.start)
@@ -443,7 +432,7 @@ class _Reader:
                 if "FULL" in words:
                     assert right is not None
                     left.other_side, right.other_side = right.number, left.number
-            using = self._condition(relation, after, ctes, scope, unit, frozenset(joined))
+            using = self._condition(relation, after, scope, unit, frozenset(joined))
             known = star is not None and columns is not None
             if "NATURAL" in words and known:
                 using = _common(star or (), columns or ())
@@ -548,9 +537,7 @@ class _Reader:
                 self._equalities[place] = replace(each, unit=left.number)
         return left
 
-    def _relation(
-        self, relation: Relation, ctes: _Ctes, scope: Scope, unit: int, *, lateral: bool
-    ) -> Sequence[Output] | None:
+    def _relation(self, relation: Relation, scope: Scope, unit: int, *, lateral: bool) -> Sequence[Output] | None:
         """Read a relation of FROM; return the columns of a star over it, or None if they are not known."""
         text = self._text
         if text.travels_in_time(relation.name_end) or relation.start >= relation.end:
@@ -558,7 +545,7 @@ class _Reader:
         if relation.joined is not None:
             if relation.alias is not None:
                 raise UnclearStructure("an alias of a join in brackets")
-            return self._from_clause(relation.joined + 1, text.closing[relation.joined], ctes, scope, unit)
+            return self._from_clause(relation.joined + 1, text.closing[relation.joined], scope, unit)
         name = "" if relation.table is None else relation.table.lower()
         alias = relation.alias if relation.alias is not None else relation.implied_alias
         qualifiers: tuple[str, ...] = () if alias is None else (alias.lower(),)
@@ -577,12 +564,12 @@ class _Reader:
         elif relation.query is not None:
             inside = (relation.query + 1, text.closing[relation.query])
             around = scope if lateral else scope.outer
-            number, outputs = self._derived(inside, ctes, around, unit, alias or "in FROM", lateral=lateral)
-        elif name in ctes and len(relation.name) == 1:
-            inside, columns, known = ctes[name]
-            number, outputs = self._derived(inside, known, None, unit, alias or name, lateral=False)
-            if columns:
-                outputs = [(column, origin) for column, (_, origin) in zip(columns, outputs, strict=False)]
+            number, outputs = self._derived(inside, around, unit, alias or "in FROM", lateral=lateral)
+        elif (found := text.definition_of(relation)) is not None:
+            inside = (found.query + 1, text.closing[found.query])
+            number, outputs = self._derived(inside, None, unit, alias or name, lateral=False)
+            if found.columns:
+                outputs = [(column, origin) for column, (_, origin) in zip(found.columns, outputs, strict=False)]
         elif name in self._tables:
             number, outputs = self._table(name, unit, alias or name)
         else:
@@ -605,12 +592,12 @@ class _Reader:
         return number, [(column, (Place(number, column),)) for column in columns.kinds]
 
     def _derived(
-        self, inside: Range, ctes: _Ctes, outer: Scope | None, unit: int, name: str, *, lateral: bool
+        self, inside: Range, outer: Scope | None, unit: int, name: str, *, lateral: bool
     ) -> tuple[int, Sequence[Output]]:
         """Read a subquery in FROM. Its rows are in the unit around it, unless they influence each other."""
         label = f"LATERAL {name}" if lateral else f"subquery {name}"
         own = self._unit(unit, "subquery" if lateral else "derived", label, constructs.SUBQUERY)
-        answer = self.query(*inside, ctes, outer, own.number)
+        answer = self.query(*inside, outer, own.number)
         if lateral:
             # No equality beside the subquery holds for all rows inside of it.
             number = self.model.make((answer.number,))
@@ -644,7 +631,7 @@ class _Reader:
     # -- conditions -------------------------------------------------------------------------------------
 
     def _condition(
-        self, relation: Relation, end: int, ctes: _Ctes, scope: Scope, unit: int, joined: frozenset[int]
+        self, relation: Relation, end: int, scope: Scope, unit: int, joined: frozenset[int]
     ) -> Sequence[str]:
         """Read the ON or USING of a join, up to the next one; return the names of USING."""
         text = self._text
@@ -658,7 +645,7 @@ class _Reader:
         if text.is_word(at, "USING"):
             return self._text.names_in(at + 1)
         self._equal((at + 1, last), scope, unit, joined)
-        self._subqueries(at + 1, last, ctes, scope, unit)
+        self._subqueries(at + 1, last, scope, unit)
         parts = list(text.conjuncts(at + 1, last))
         for number in joined if all(self._equality(*each) for each in parts) else ():
             self.model.units[number].equalities = len(parts)
@@ -743,7 +730,7 @@ class _Reader:
             return None
         return self._tables[self.model.occurrences[place.occurrence].table].kinds[place.column]
 
-    def _subqueries(self, start: int, end: int, ctes: _Ctes, scope: Scope, unit: int, *, filters: bool = False) -> None:
+    def _subqueries(self, start: int, end: int, scope: Scope, unit: int, *, filters: bool = False) -> None:
         """Read the subqueries of expressions; ``filters`` says that the range is the condition of a WHERE."""
         text, index = self._text, start
         while index < end:
@@ -751,10 +738,10 @@ class _Reader:
                 own = self._unit(unit, "subquery", *self._named(index))
                 own.required = filters and (index - 1, text.after(index)) in text.conjuncts(start, end)
                 own.required &= text.is_word(index - 1, "EXISTS")
-                outputs = self.query(index + 1, text.closing[index], ctes, scope, own.number).outputs
+                outputs = self.query(index + 1, text.closing[index], scope, own.number).outputs
                 if filters:
                     self._membership(start, end, index, outputs, scope, own)
-                    own.compared = self._comparison(start, end, index, outputs, ctes, scope, own)
+                    own.compared = self._comparison(start, end, index, outputs, scope, own)
                 index = text.after(index)
             else:
                 index += 1
@@ -795,7 +782,7 @@ class _Reader:
         self._note(right, left, unit.number, frozenset((unit.number,)))
 
     def _comparison(
-        self, start: int, end: int, opening: int, outputs: Sequence[Output], ctes: _Ctes, scope: Scope, unit: Unit
+        self, start: int, end: int, opening: int, outputs: Sequence[Output], scope: Scope, unit: Unit
     ) -> tuple[Place, Place] | None:
         """Return the column that a filter compares with the value of a table with one row, and that of the value."""
         text, after = self._text, self._text.after(opening)
@@ -814,13 +801,13 @@ class _Reader:
         if column is None or value is None or len(column) > 1 or len(value) > 1 or unit.parent is None:
             return None
         (compared,), (of_value,) = column, value
-        is_value = self._is_table(opening + 1, after - 1, ctes) and self.model.has_one_row_of(of_value.occurrence)
+        is_value = self._is_table(opening + 1, after - 1) and self.model.has_one_row_of(of_value.occurrence)
         is_beside = self._is_key(compared) and compared.occurrence in self.model.inside(unit.parent)
         if is_value and is_beside and can_be_between(self._kind(compared), self._kind(of_value)):
             return compared, of_value
         return None
 
-    def _is_table(self, start: int, end: int, ctes: _Ctes) -> bool:
+    def _is_table(self, start: int, end: int) -> bool:
         """Return whether a query has all rows of one table."""
         text = self._text
         if not text.is_word(start, "SELECT") or text.is_word(start + 1, "DISTINCT"):
@@ -833,12 +820,10 @@ class _Reader:
         if after + (relation.alias is not None and relation.columns is None) != end:
             return False
         if relation.query is not None:
-            return self._is_table(relation.query + 1, text.closing[relation.query], ctes)
-        name = "" if relation.table is None else relation.table.lower()
-        if name in ctes and len(relation.name) == 1:
-            inside, _, known = ctes[name]
-            return self._is_table(*inside, known)
-        return name in self._tables
+            return self._is_table(relation.query + 1, text.closing[relation.query])
+        if (found := text.definition_of(relation)) is not None:
+            return self._is_table(found.query + 1, text.closing[found.query])
+        return relation.table is not None and relation.table.lower() in self._tables
 
     def _is_never_null(self, place: Place) -> bool:
         if place.occurrence < 0:
