@@ -289,7 +289,6 @@ class RunningStreams:
                 self._registry.set_ended(job.name, state)
             else:
                 self._registry.set_ended(job.name, state, _one_line(error, job.secrets), _remedy(error, job.secrets))
-            if error is not None:
                 log.error("stream %s failed: %s", job.name, _one_line(error, job.secrets))
                 error.add_note(f"the error is of stream {job.name}")
             job.ended, job.error = True, error

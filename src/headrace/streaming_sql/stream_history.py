@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.batches.sinks import batch_figures
 from headrace.model.tunnels.lag import Lag
@@ -190,18 +190,9 @@ def _row(batch: BatchRecord) -> tuple[object, ...]:
 
 
 def _record(
-    start: float,
-    batch: int,
-    rows_in: int,
-    rows_out: int | None,
-    durations: str,
-    lag_rows: int | None,
-    lag_unknown: int,
-    ranges: int,
-    ranges_done: int,
-    watermark: float | None,
-    state_rows: int | None,
-    state_bytes: int | None,
+    start: float, batch: int, rows_in: int, rows_out: int | None, durations: str, lag_rows: int | None, *others: Any
 ) -> BatchRecord:
-    lag = None if lag_rows is None else Lag(lag_rows, lag_unknown, ranges, ranges_done)
-    return BatchRecord(start, batch, rows_in, rows_out, json.loads(durations), lag, watermark, state_rows, state_bytes)
+    """Return the batch of a row of `_COLUMNS`."""
+    unknown, ranges, ranges_done, *figures = others
+    lag = None if lag_rows is None else Lag(lag_rows, unknown, ranges, ranges_done)
+    return BatchRecord(start, batch, rows_in, rows_out, json.loads(durations), lag, *figures)
