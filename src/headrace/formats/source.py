@@ -413,10 +413,6 @@ class Source:
     def open_store(self) -> Store:
         return self.location.open_store()
 
-    def open_sink(self, store: Store) -> Table | Queue:
-        """Return the table or queue to write to; raise `NotFoundError` if there is none."""
-        return self.location.open(store)
-
     def names_tunnel(self) -> bool:
         """Return whether the options name a tunnel."""
         return self._option(self.format.tunnel_option) is not None

@@ -65,7 +65,7 @@ class _NativeSink(Sent):
     def __init__(self, source: Source, schema: StructType, *, overwrite: bool = False) -> None:
         self._source = source
         with kept_stores.lent(source.location.store) as store:
-            sink = source.open_sink(store)
+            sink = source.location.open(store)
             self._target: Target
             if isinstance(sink, Queue):
                 self._target = QueueTarget(sink.name, source.key_columns() or (), replace=overwrite)

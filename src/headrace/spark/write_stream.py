@@ -93,7 +93,7 @@ class StreamWriter(BatchedStream):
 
     def _output(self, store: Store) -> Output:
         """Return the output for the table or queue that the sink names."""
-        sink = self.sink.open_sink(store)
+        sink = self.sink.location.open(store)
         if isinstance(sink, Queue):
             key = self.key or self.sink.key_columns()
             return Output(queue=sink.name, key=key, row_change=self.row_change)

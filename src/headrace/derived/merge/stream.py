@@ -174,7 +174,7 @@ def checked_merge(
             remedy="leave out option badRows",
         )
     with location.open_store() as store:
-        table = sink.open_sink(store)
+        table = sink.location.open(store)
         if isinstance(table, Queue):
             raise SqlError(
                 "a queue only appends rows, so that it cannot be the target of MERGE",
