@@ -277,6 +277,22 @@ def test_vacuum_deletes_vectors_that_were_replaced(table: DeltaTable, tmp_path: 
     assert ids(tmp_path) == list(range(3, 100))
 
 
+def test_vacuum_keeps_vectors_that_only_a_checkpoint_names(table: DeltaTable, tmp_path: Path) -> None:
+    table.delete({"id": 1})
+    log = tmp_path / "t" / "_delta_log"
+    foreign(tmp_path).create_checkpoint()
+    for path in (*(tmp_path / "t" / "hr").iterdir(), *log.iterdir()):
+        os.utime(path, (time.time() - 40 * DAY,) * 2)
+    foreign(tmp_path).cleanup_metadata()
+    assert [path.name for path in log.glob("*.json")] == [f"{2:020}.json"]
+    (log / f"{2:020}.json").unlink()
+    table.put({"id": 200, "name": "new"})
+    age = time.time() - 20 * DAY
+    os.utime(log / f"{3:020}.json", (age, age))
+    assert maintenance.vacuum(table) == 0
+    assert ids(tmp_path) == [0, *range(2, 100), 200]
+
+
 def test_a_vector_that_was_deleted_is_an_error(store: Store, table: DeltaTable, tmp_path: Path) -> None:
     tunnel = store.create_tunnel("t", "t", "Stream")
     table.delete({"id": 1})

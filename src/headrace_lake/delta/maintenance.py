@@ -139,14 +139,21 @@ def orphans(table: DeltaTable, older_than: float = RETENTION_SECONDS) -> list[st
     snapshot = table.snapshot()
     end = time.time() - older_than
     depth = "*/" * len(snapshot.partition_columns)
-    found = _old_files(table, "", f"{depth}{PREFIX}*.parquet", end) - {file.path for file in snapshot.files}
+    used = _used(snapshot)
+    found = _old_files(table, "", f"{depth}{PREFIX}*.parquet", end) - used
     # The log has the directories of partitions, and the names of files of vectors, in another form.
     texts = {path: path.rpartition("/")[2] for path in found}
-    texts |= {path: location_of(path) for path in _old_files(table, DIRECTORY, FILES, end)}
+    texts |= {path: location_of(path) for path in _old_files(table, DIRECTORY, FILES, end) - used}
     # A file of the feed is as old as the entry that names it.
     texts |= {path: path.rpartition("/")[2] for path in _old_files(table, FEED, f"{PREFIX}*.parquet", end)}
     drafts = _old_files(table, LOG, ".*.tmp", end)
     return sorted({*_unnamed(table, texts, end, since=0.0), *drafts})
+
+
+def _used(snapshot: Snapshot) -> set[str | None]:
+    """Return the files of a version. The log need not have their entries: a checkpoint has them, too."""
+    vectors = {file.vector.file for file in snapshot.files if file.vector is not None}
+    return {*vectors, *(file.path for file in snapshot.files)}
 
 
 def _old_files(table: DeltaTable, directory: str, pattern: str, end: float) -> set[str]:
@@ -182,8 +189,8 @@ def _unnamed(table: DeltaTable, texts: Mapping[str, str], end: float, *, since: 
 def _replaced_vectors(table: DeltaTable, older_than: float) -> set[str]:
     """Return headrace's files of vectors that neither the newest version has, nor one that was replaced since."""
     end = time.time() - older_than
-    used = {file.vector.file for file in table.snapshot().files if file.vector is not None}
-    texts = {path: location_of(path) for path in _old_files(table, DIRECTORY, FILES, end) if path not in used}
+    used = _used(table.snapshot())
+    texts = {path: location_of(path) for path in _old_files(table, DIRECTORY, FILES, end) - used}
     return _unnamed(table, texts, end, since=end)
 
 
