@@ -183,7 +183,7 @@ def test_rows_and_marker_of_a_join_beside_a_database_agree_after_each_kill(
 
 @pytest.mark.storm
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", KINDS[:3])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("names", [["copy", "versions"], ["merged", "totals"]], ids=["mirrors", "queries"])
 def test_lake_tables_have_their_results_after_kills_beside_another_program(
     tmp_path: Path, actors_of: list[Actor], kind: str, names: list[str]
