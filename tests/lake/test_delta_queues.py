@@ -101,6 +101,25 @@ def test_rows_that_vacuum_or_the_log_no_longer_has_are_a_loss(store: Store, tmp_
         late.read(0, 5)
 
 
+@pytest.mark.parametrize("rows", [6, 8])
+def test_a_table_that_was_created_again_is_another_queue(store: Store, tmp_path: Path, rows: int) -> None:
+    """Also while it is read, and with the same number of versions or more."""
+    for number in range(6):
+        add(tmp_path, number)
+    events = store.queue("events")
+    feed = QueueFeed(store, [events], start=parse_position("earliest"), fail_on_data_loss=False)
+    offset = feed.latest(feed.initial())
+    assert values(events) == [*range(6)]
+    (tmp_path / "events").rename(tmp_path / "old")
+    for number in range(rows):
+        add(tmp_path, 10 + number)
+    with pytest.raises(DataLossError, match="created again"):
+        QueueFeed(store, [events], start=parse_position("earliest")).latest(offset)
+    (task,) = feed.tasks(offset, feed.latest(offset))
+    assert [(each.first, each.next) for each in task] == [(0, rows)]
+    assert values(events) == [*range(10, 10 + rows)]
+
+
 def test_a_delete_is_an_error(store: Store, tmp_path: Path, events: Queue) -> None:
     theirs = foreign(tmp_path, "events")
     theirs.alter.set_table_properties({"delta.appendOnly": "false"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from headrace.errors import DataLossError, UnsupportedError
 from headrace.model.tables.changes import ChangeOp
-from headrace.model.tunnels.values import Position
+from headrace.model.tunnels.values import FINISHED, Position
 from headrace.ports import Store
 from headrace.testing.reading import Change, drain, read_from, replay, state_of
 from headrace_lake.delta.tunnels.tunnel import STREAM
@@ -182,13 +183,48 @@ def test_entries_of_the_log_that_were_deleted_are_a_loss(store: Store, tmp_path:
     assert [change.row["id"] for change in drain(early)] == [2]
 
 
-def test_a_table_that_was_replaced_is_a_loss(store: Store, tmp_path: Path) -> None:
+def test_base_data_whose_version_the_log_no_longer_has_is_a_loss(store: Store, tmp_path: Path) -> None:
+    store.table("t").put([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    tunnel = store.create_tunnel("t", "t")
+    store.table("t").put({"id": 1, "name": "c"})
+    theirs = foreign(tmp_path)
+    theirs.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 days"})
+    theirs.create_checkpoint()
+    theirs.cleanup_metadata()
+    start = tunnel.channels()[0].committed
+    with pytest.raises(DataLossError, match="no longer has the entry"):
+        tunnel.read("base-0", start, 10)
+    assert tunnel.skip_lost("base-0", start) == (FINISHED, 2)
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_a_table_that_was_replaced_is_a_loss(store: Store, tmp_path: Path, later: int) -> None:
+    """Also while it is read, and with the same number of versions; and nobody skips to the changes of another table."""
     create(tmp_path, KEY)
     tunnel = store.create_tunnel("theirs", "t", "Stream")
+    assert drain(tunnel) == []
     (tmp_path / "theirs").rename(tmp_path / "old")
     create(tmp_path, KEY)
-    with pytest.raises(DataLossError, match="replaced by another one"):
-        drain(tunnel)
+    for number in range(later):
+        write_deltalake(str(tmp_path / "theirs"), rows((4 + number, "d")), mode="append")
+    start = tunnel.channels()[0].committed
+    for call in (lambda: drain(tunnel), lambda: tunnel.skip_lost(STREAM, start)):
+        with pytest.raises(DataLossError, match="replaced by another one"):
+            call()
+
+
+def test_an_older_copy_of_a_table_is_a_loss(store: Store, tmp_path: Path) -> None:
+    create(tmp_path, KEY)
+    shutil.copytree(tmp_path / "theirs", tmp_path / "copy")
+    tunnel = store.create_tunnel("theirs", "t", "Stream")
+    write_deltalake(str(tmp_path / "theirs"), rows((4, "d")), mode="append")
+    changes, end = read_from(tunnel, STREAM, tunnel.channels()[0].committed)
+    assert len(changes) == 1
+    (tmp_path / "theirs").rename(tmp_path / "newer")
+    (tmp_path / "copy").rename(tmp_path / "theirs")
+    for call in (lambda: tunnel.read(STREAM, end, 10), lambda: tunnel.skip_lost(STREAM, end)):
+        with pytest.raises(DataLossError, match="older copy"):
+            call()
 
 
 def test_columns_that_are_added_are_null_in_earlier_changes(store: Store, tmp_path: Path) -> None:

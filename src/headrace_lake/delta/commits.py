@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import HeadraceError, StoreBusyError, StoreError
+from headrace.errors import DataLossError, HeadraceError, StoreBusyError, StoreError
 from headrace.support import failpoints
 from headrace_lake.delta.actions import Actions
 from headrace_lake.delta.snapshot import ConflictError, Snapshot, UncertainCommitError
@@ -84,8 +84,8 @@ def repeated(table: Versions, attempt: Callable[[Snapshot], int | None]) -> int 
             reason = str(error)
         except UncertainCommitError:
             raise
-        except StoreError as error:
-            # Perhaps VACUUM has deleted a file that the other program has replaced.
+        except (DataLossError, StoreError) as error:
+            # Perhaps another program has removed old entries of the log, or VACUUM a file that it has replaced.
             if table.newest().version == snapshot.version:
                 raise
             reason = str(error)

@@ -148,6 +148,16 @@ class Log:
                 del self._entries[next(iter(self._entries))]
         return found
 
+    def check_has(self, version: int) -> None:
+        """Raise `DataLossError` if the log no longer has all that a version is read from."""
+        try:
+            names = {path.name for path in (self._directory / LOG).iterdir()}
+        except FileNotFoundError:
+            names = set()
+        checkpoint, _ = _last_checkpoint(names, version)
+        if not {log_entry(self._directory, number).name for number in range(checkpoint + 1, version + 1)} <= names:
+            raise self._lost(version)
+
     def _lost(self, version: int) -> DataLossError:
         there = self.versions()
         return DataLossError(

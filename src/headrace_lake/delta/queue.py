@@ -39,11 +39,9 @@ class DeltaQueue(Queue):
     def __init__(self, table: DeltaTable) -> None:
         self.name = table.name
         self._table = table
-        self._log = Log(table.name, table.directory)
         self._files: list[tuple[int, Entry, DataFile]] = []
         self._versions = range(0)
-        self._low = self._high = self._lost = 0
-        self._last: tuple[str, pa.Table] | None = None
+        self._low = self._high = 0
         self._open(table.snapshot())
 
     def __repr__(self) -> str:
@@ -59,6 +57,9 @@ class DeltaQueue(Queue):
                 remedy="set the property, if no row is ever changed; otherwise read the table by a tunnel",
             )
         self._snapshot = snapshot
+        self._log = Log(self.name, self._table.directory)
+        self._last: tuple[str, pa.Table] | None = None
+        self._lost = 0
         # The entries are read backwards, as far as rows are asked for.
         self._files, self._low = [], sum(self._rows(file) for file in snapshot.files)
         self._high = self._low
@@ -69,7 +70,7 @@ class DeltaQueue(Queue):
 
     @property
     def id(self) -> str:
-        return self._snapshot.id
+        return self._newest().id
 
     @property
     def schema(self) -> QueueSchema:
@@ -77,15 +78,11 @@ class DeltaQueue(Queue):
 
     def _newest(self) -> Snapshot:
         """Return the newest version, with the files that it has added."""
-        there = self._log.versions()
-        if not there:
-            raise NotFoundError("no such Delta table", received=repr(self.name))
-        if there[-1] < self._versions.stop - 1:
-            self._open(self._table.snapshot())
-        elif there[-1] >= self._versions.stop:
-            before, self._snapshot = self._snapshot, self._table.snapshot()
-            if self._snapshot.id != before.id:
-                self._open(self._snapshot)
+        before, now = self._snapshot, self._table.versions.newer(self._snapshot)
+        if now.id != before.id or now.version < before.version:
+            self._open(now)
+        elif now.version >= self._versions.stop:
+            self._snapshot = now
             for entry in self._log.after(self._versions.stop - 1, self._snapshot.version):
                 self._check(entry)
                 counts = [self._rows(file) for file in entry.added]

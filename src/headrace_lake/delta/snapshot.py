@@ -46,7 +46,7 @@ from headrace_lake.delta.actions import (
     text_of,
     with_features,
 )
-from headrace_lake.delta.log import FEED, LOG, DataFile, added_files, log_entry
+from headrace_lake.delta.log import FEED, LOG, DataFile, Log, added_files, log_entry
 from headrace_lake.delta.partitions import directory_of, partition_text, scalar_of
 from headrace_lake.delta.schemas import check_schema, table_schema
 from headrace_lake.delta.vectors import Vector, load
@@ -100,6 +100,7 @@ class Snapshot:
         handle: the table at the version, if it is open.
 
     Raises:
+        DataLossError: the log no longer has the version.
         NotFoundError: there is no table.
         StoreDamagedError: the log cannot be read.
     """
@@ -539,11 +540,13 @@ def _opened(name: str, directory: Place, version: int | None) -> DeltaTable:
         raise NotFoundError("no such Delta table", received=repr(name))
     try:
         return DeltaTable(directory.as_uri(), version, storage_options=storage_options(directory))
-    except TableNotFoundError:
-        raise NotFoundError("no such Delta table", received=repr(name)) from None
     except OSError as error:
         raise StoreError(f"the log of Delta table {name!r} cannot be reached", received=_reason(error)) from None
     except DeltaError as error:
+        if version is not None:
+            Log(name, directory).check_has(version)
+        if isinstance(error, TableNotFoundError):
+            raise NotFoundError("no such Delta table", received=repr(name)) from None
         raise StoreDamagedError(f"the log of Delta table {name!r} cannot be read", received=_reason(error)) from None
 
 

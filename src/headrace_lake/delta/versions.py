@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from headrace_lake.delta.log import LOG, log_entry
+from headrace_lake.delta.log import LOG, Log, log_entry
 from headrace_lake.delta.snapshot import Snapshot, check_process
 from headrace_lake.places import Place, file_identity, sync
 
@@ -44,6 +44,12 @@ class Versions:
         with self._guard:
             found = self._newest and self._after(self._newest)
             return found or self._opened()
+
+    def newer(self, known: Snapshot) -> Snapshot:
+        """Return the newest version; a known one if it is that. In a bucket that is its number."""
+        if not isinstance(self.directory, Path) and known.version in Log(self.name, self.directory).versions()[-1:]:
+            return known
+        return self.newest()
 
     def _after(self, known: Snapshot) -> Snapshot | None:
         """Return the newest version, if the log still has what a known version was read from."""

@@ -52,6 +52,7 @@ LOOK_BYTES = 8 << 20
 # The changes in memory that are kept for the next page.
 _KEPT_BYTES = 32 << 20
 _MOST_COUNTS = 4096
+_NEW_TUNNEL = "create the tunnel again, and start the query with a new checkpoint location"
 
 
 def new_tunnel(table: DeltaTable, name: str, kind: TunnelKind, start: Start, base_channels: int | None) -> StoredTunnel:
@@ -274,7 +275,7 @@ class DeltaTunnel(Tunnel):
         """
         version, skip = _place(position)
         last, rest = _place(end)
-        view = self._view()
+        view = self._view(version)
         for entry in self._log.after(version, last + (rest > 0)):
             before = 0
             for part in self._parts(entry, view):
@@ -322,7 +323,7 @@ class DeltaTunnel(Tunnel):
         if version not in self._pre_images:
             try:
                 found = Snapshot(self._table.name, self._table.directory, version)
-            except StoreError:
+            except (DataLossError, StoreError):
                 # The log has no checkpoint before the version any more.
                 found = newest
             self._pre_images = {version: keeps_pre_images(found.properties)}
@@ -346,26 +347,36 @@ class DeltaTunnel(Tunnel):
                 del self._counts[next(iter(self._counts))]
         return found
 
-    def _view(self) -> Snapshot:
+    def _view(self, reached: int = 0) -> Snapshot:
         """Return the newest version of the table.
 
+        Args:
+            reached: a version that was read.
+
         Raises:
-            DataLossError: it is another table of the name.
+            DataLossError: it is another table of the name, or an older copy of the table.
             NotFoundError: it was dropped.
         """
-        versions = self._log.versions()
-        if self._newest is None or not versions or self._newest.version != versions[-1]:
-            before, self._newest = self._newest, self._table.snapshot()
-            if before is not None and before.schema != self._newest.schema:
-                # What was read has other columns.
-                self._loaded.clear()
-                self._base = None
+        before = self._newest
+        self._newest = self._table.snapshot() if before is None else self._table.versions.newer(before)
+        if before is not None and before is not self._newest and before.schema != self._newest.schema:
+            # What was read has other columns.
+            self._loaded.clear()
+            self._base = None
         if self._newest.id != self._stored.identity:
             raise DataLossError(
                 f"Delta table {self.table.name!r} was replaced by another one after the tunnel was created",
                 received=f"table {self._newest.id}",
                 valid=f"table {self._stored.identity}",
-                remedy="create the tunnel again, and start the query with a new checkpoint location",
+                remedy=_NEW_TUNNEL,
+            )
+        if reached > self._newest.version:
+            raise DataLossError(
+                f"Delta table {self.table.name!r} was replaced by an older copy, whose next versions are others than "
+                "those that were read",
+                received=f"version {self._newest.version}",
+                valid=f"version {reached} or a later one",
+                remedy=_NEW_TUNNEL,
             )
         self._newest.check_readable()
         return self._newest
@@ -443,6 +454,8 @@ class DeltaTunnel(Tunnel):
         self._start(channel)
         if position == FINISHED:
             return FINISHED, 0
+        # The changes of another table are not skipped to.
+        self._view(_place(position)[0] if channel == STREAM else 0)
         if channel != STREAM:
             if progress.position(channel, self._start(channel)) == FINISHED:
                 return FINISHED, 0
