@@ -230,6 +230,9 @@ def test_a_check_finds_what_readers_would_get_wrong(
     (tmp_path / "t" / path).unlink()
     assert "does not exist as the log has it" in maintenance.check(table)[0].found
     assert main(["lake", "check", "-s", f"delta://{tmp_path}"]) == 1
+    (tmp_path / "t" / "_delta_log" / f"{table.snapshot().version + 1:020}.json").write_text("{torn")
+    (finding,) = maintenance.check(table)
+    assert (finding.status, "log of Delta table 't' cannot be read" in finding.found) == (Status.FAIL, True)
 
 
 def test_doctor_names_tables_that_cannot_be_written(store: Store, tmp_path: Path) -> None:

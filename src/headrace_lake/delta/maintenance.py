@@ -212,12 +212,11 @@ def check(table: DeltaTable) -> list[Finding]:
     try:
         snapshot = table.snapshot()
         snapshot.check_writable(removes=False)
-    except HeadraceError as error:
-        return [Finding(name, Status.WARN, str(error))]
-    try:
         problems = list(_problems(snapshot))
     except (MissingFileError, StoreDamagedError) as error:
         problems = [str(error)]
+    except HeadraceError as error:
+        return [Finding(name, Status.WARN, str(error))]
     if problems:
         return [Finding(name, Status.FAIL, "; ".join(problems), "restore the files, or load the table again")]
     unused = orphans(table)
