@@ -259,6 +259,9 @@ def read(
         constants: the values of columns that are the same in all rows, and not in the file.
         deleted: the rows of the file that are left out.
         known: columns that were read before: of the same row groups, with all their rows.
+
+    Raises:
+        StoreDamagedError: a column of the file has values that the column of the table cannot have.
     """
     same = constants or {}
     before = () if known is None else known.column_names
@@ -276,12 +279,47 @@ def read(
             value = same.get(field.name)
             column = pa.nulls(count, field.type) if value is None else pa.repeat(value, count)
             found = found.append_column(field.with_nullable(True), column)
-    found = with_fields(found, pa.schema([field.with_nullable(True) for field in fields])) if fields else found
+    found = _typed(found, fields) if fields else found
     if deleted is None or not len(deleted):
         return found
     left = pa.array(_is_left(file, chosen, deleted))
     # Arrow filters a table row by row, and a column by runs of rows.
     return pa.Table.from_arrays([column.filter(left) for column in found.columns], schema=found.schema)
+
+
+def _typed(rows: pa.Table, fields: pa.Schema) -> pa.Table:
+    """Return columns of a file in the types of a table, if these have the same values."""
+    typed = []
+    for field in fields:
+        column = rows.column(field.name)
+        problem = f"{column.type}, {field.type} in the table"
+        if _values_of(column.type) != _values_of(field.type) and column.null_count < len(column):
+            raise _other_type(field.name, problem)
+        try:
+            typed.append(with_fields(rows.select([field.name]), pa.schema([field.with_nullable(True)])).column(0))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise _other_type(field.name, f"{problem}: {error}") from None
+    return pa.table(typed, pa.schema([field.with_nullable(True) for field in fields]))
+
+
+def _values_of(kind: pa.DataType) -> object:
+    """Return what the values of a type are. Arrow also casts dates to numbers, numbers to texts and to booleans."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "number"
+    if pa.types.is_timestamp(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind):
+        return kind.id
+    return "nested" if pa.types.is_nested(kind) else "bytes"
+
+
+def _other_type(name: str, received: str) -> StoreDamagedError:
+    return StoreDamagedError(
+        f"a data file has other values in column {name!r} than its table",
+        received=received,
+        remedy="if another program has replaced the columns of the table, create the tunnels of the table again, to "
+        "read it as it is now",
+    )
 
 
 def group_starts(file: pq.ParquetFile) -> npt.NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import datetime
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headrace.errors import DataLossError, UnsupportedError
+from headrace.errors import DataLossError, StoreDamagedError, UnsupportedError
 from headrace.model.tables.changes import ChangeOp
 from headrace.model.tunnels.values import FINISHED, Position
 from headrace.ports import Store
@@ -225,6 +226,38 @@ def test_an_older_copy_of_a_table_is_a_loss(store: Store, tmp_path: Path) -> Non
     for call in (lambda: tunnel.read(STREAM, end, 10), lambda: tunnel.skip_lost(STREAM, end)):
         with pytest.raises(DataLossError, match="older copy"):
             call()
+
+
+MOMENT = datetime.datetime(2026, 11, 28, 12, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (pa.array([2]), pa.array([True])),
+        (pa.array([MOMENT]), pa.array([MOMENT.date()])),
+        (pa.array([MOMENT.date()]), pa.array([2], "int32")),
+        (pa.array([0.5]), pa.array(["0.5"])),
+        (pa.array(["a"]), pa.array([2])),
+        (pa.array([1 << 40]), pa.array([2], "int32")),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_columns_that_another_program_replaces(store: Store, tmp_path: Path, before: pa.Array, after: pa.Array) -> None:
+    """Earlier rows do not come with values that they have never had."""
+
+    def overwrite(column: pa.Array) -> None:
+        found = pa.table({"id": pa.array([1]), "name": column})
+        write_deltalake(str(tmp_path / "theirs"), found, mode="overwrite", schema_mode="overwrite")
+
+    create(tmp_path, KEY)
+    overwrite(before)
+    stream, both = store.create_tunnel("theirs", "stream", "Stream"), store.create_tunnel("theirs", "both")
+    overwrite(after)
+    for tunnel in (stream, both):
+        with pytest.raises(StoreDamagedError, match="other values in column 'name'"):
+            drain(tunnel)
+    assert [change.row["name"] for change in drain(store.create_tunnel("theirs", "new"))] == after.to_pylist()
 
 
 def test_columns_that_are_added_are_null_in_earlier_changes(store: Store, tmp_path: Path) -> None:
