@@ -62,9 +62,13 @@ def key_text(key: str) -> str:
 
 def stored_keys(rows: Iterable[Mapping[str, Any]], schema: TableSchema) -> list[str]:
     """Return the keys of bad rows as JSON objects, from their columns ``key`` and ``row``."""
-    return [_whole_key(each["row"], schema) if each[KEY].startswith(_DIGEST) else each[KEY] for each in rows]
+    return [row_key(each["row"], schema) if each[KEY].startswith(_DIGEST) else each[KEY] for each in rows]
 
 
-def _whole_key(row: str, schema: TableSchema) -> str:
-    values = json.loads(row)
-    return json_object({name: values.get(name) for name in schema.primary_key})
+def row_key(row: str, schema: TableSchema) -> str:
+    """Return the key of a row, a JSON object, as one. A text of the user that is none stays."""
+    try:
+        values = json.loads(row)
+    except ValueError:
+        return row
+    return json_object({name: values.get(name) for name in schema.primary_key}) if isinstance(values, dict) else row

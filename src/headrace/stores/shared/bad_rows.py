@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, SchemaError
 from headrace.model.tables.alterations import Alteration
-from headrace.model.tables.bad_rows import KEY, SCHEMA, json_object, key_text, stored_keys
+from headrace.model.tables.bad_rows import KEY, SCHEMA, json_object, key_text, row_key, stored_keys
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import BadRows, RetriedRows
@@ -31,6 +31,7 @@ Canonical = Callable[[pa.Table], pa.Table]
 POSITION: Final = "headrace position"
 _LONGEST_ERROR = 1000
 _OUTDATED = "the table has another row of this key than when the row was refused: it was not written again"
+_CHANGES = (RowChange.PUT, RowChange.DELETE)
 _NONE = pa.nulls(0, pa.int64())
 
 
@@ -275,17 +276,24 @@ def retry(
         write: writes rows to put and keys to delete, each with its `POSITION`, and returns the refused ones.
     """
     bad = stored.to_pylist()
-    typed, indexes = typed_keys(stored_keys(bad, schema), schema)
+    # Who has corrected a row can have given it another key, which the table may have.
+    typed, indexes = typed_keys([row_key(each["row"], schema) for each in bad], schema)
     tuples = dict(zip(indexes, _tuples(canonical(typed)), strict=True))
+    firsts = {key: index for index, key in reversed(tuples.items())}
     now = former_rows(current(typed), schema, canonical)
     errors = {
         index: _OUTDATED
-        for index, each in enumerate(bad)
-        if index in tuples and not _is_same(each["former"], now.get(tuples[index]), schema)
+        for index, key in tuples.items()
+        if firsts[key] != index or not _is_same(bad[index]["former"], now.get(key), schema)
     }
     outdated = len(errors)
+    errors |= {
+        index: f"unknown change; received {each['change']!r}; valid: {', '.join(_CHANGES)}"
+        for index, each in enumerate(bad)
+        if each["change"] not in _CHANGES and index not in errors
+    }
     parts = []
-    for change in (RowChange.PUT, RowChange.DELETE):
+    for change in _CHANGES:
         wanted = [index for index, each in enumerate(bad) if each["change"] == change and index not in errors]
 
         def values(begin: int, end: int, wanted: list[int] = wanted, change: RowChange = change) -> pa.Table:

@@ -130,6 +130,29 @@ def test_a_row_that_others_have_changed_since_is_not_overwritten(store: Store, o
     assert "another row of this key" in bad(store)['{"id":"a"}']["error"]
 
 
+def test_a_row_whose_key_was_corrected_overwrites_no_other_row(store: Store) -> None:
+    publish(store, 0, [row("a", 1), row("b", 2), row(None, 3), row("c", None), row("d", None), row("e", None)])
+    table, kept = store.table(TABLE), store.table(BAD)
+    corrected = {'{"id":null}': "a", '{"id":"c"}': "b", '{"id":"d"}': "f", '{"id":"e"}': "f"}
+    kept.update([{"key": key, "row": f'{{"id":"{now}","n":9}}'} for key, now in corrected.items()])
+    # The table has a, b, and after the first of both also f.
+    assert store.retry_bad_rows(TABLE) == RetriedRows(1, 0, 3)
+    assert rows_of(table) == [row("a", 1), row("b", 2), row("f", 9)]
+    kept.update([{"key": '{"id":null}', "row": '{"id":"g","n":3}'}])
+    assert store.retry_bad_rows(TABLE) == RetriedRows(1, 0, 2)
+    assert rows_of(table)[-1] == row("g", 3)
+
+
+def test_a_row_with_an_unknown_change_stays(store: Store) -> None:
+    publish(store, 0, [row("a", None)])
+    store.table(BAD).update([{"key": '{"id":"a"}', "change": "PUT", "row": '{"id":"a","n":9}'}])
+    assert store.retry_bad_rows(TABLE) == RetriedRows(0, 1, 0)
+    assert (rows_of(store.table(TABLE)), bad(store)['{"id":"a"}']["error"]) == (
+        [],
+        "unknown change; received 'PUT'; valid: put, delete",
+    )
+
+
 def test_key_columns_may_be_in_another_order_than_the_columns(store: Store) -> None:
     fields = [pa.field("part", pa.string()), pa.field("id", pa.string()), pa.field("n", pa.int64(), nullable=False)]
     store.create_table("parts", pa.schema(fields), ["id", "part"])
