@@ -18,6 +18,7 @@ import headrace
 from headrace.cli.main import main
 from headrace.errors import DataLossError, HeadraceError, OptionError, SchemaError, UnsupportedError
 from headrace.model.tunnels.masks import Mask
+from headrace.model.tunnels.values import TunnelKind
 from headrace.monitoring.process_metrics import StoreCollector
 from headrace.ports import Store, Tunnel
 from headrace.stores.postgres.tunnels import selections
@@ -111,6 +112,43 @@ def test_the_choice_follows_the_columns_and_not_their_names(store: Store, server
     assert len(state) == 4
     assert tunnel.describe().details["where"] == "(number < 5)"
     assert store.create_tunnel("people", "base", "BaseData", columns=["number"]).table.schema.names == ("number",)
+
+
+@pytest.mark.parametrize("shown", ["hash", "null", "last(1)", "constant(x)"])
+def test_a_column_with_the_name_of_a_masked_one_is_masked(store: Store, server: Server, shown: str) -> None:
+    server.execute(_ROWS)
+    read, unread, base = (
+        store.create_tunnel("people", str(kind), kind, mask={"mail": shown})
+        for kind in (TunnelKind.STREAM, TunnelKind.BASE_AND_STREAM, TunnelKind.BASE_DATA)
+    )
+    assert drain(read) == []
+    # The usual migration of a column, whose new one has a default value for older rows.
+    server.execute("ALTER TABLE people RENAME mail TO old_mail")
+    assert {each.describe().details["masks"] for each in (read, unread, base)} == {f"old_mail: {shown}"}
+    server.execute("ALTER TABLE people ADD post text DEFAULT '0@mail'")
+    server.execute("UPDATE people SET post = old_mail; ALTER TABLE people DROP old_mail")
+    server.execute("ALTER TABLE people RENAME post TO old_mail; ALTER TABLE people ADD mail text DEFAULT '0@mail'")
+    server.execute("INSERT INTO people (id, name) VALUES (7, 'g')")
+    server.execute("INSERT INTO people (id, name, mail, old_mail) VALUES (8, 'h', '8@mail', '8@mail')")
+    found: list[Any] = []
+    for tunnel in (read, unread, base):
+        for batch in tunnel.consume(idle="stop", timeout=1, fail_on_data_loss=False):
+            found += batch.to_arrow().to_pylist()
+        assert tunnel.describe().details["masks"] == f"old_mail: {shown}, mail: {shown}"
+    server.execute("UPDATE people SET mail = '9@mail', old_mail = '9@mail'")
+    found += [*drain(read), *drain(unread)]
+    assert len(found) >= 2 * (2 + 8)
+    assert "@mail" not in str(found)
+    with server.cursor() as cursor:
+        assert "@mail" not in str(cursor.execute("SELECT content FROM headrace.definition").fetchall())
+
+
+def test_a_key_with_the_name_of_a_masked_column_is_refused(store: Store, server: Server) -> None:
+    tunnel = store.create_tunnel("people", "masked", mask={"mail": "hash"})
+    server.execute("ALTER TABLE people DROP mail; ALTER TABLE people RENAME id TO mail")
+    server.execute("INSERT INTO people (mail, name) VALUES (1, 'a')")
+    with pytest.raises(UnsupportedError, match="primary key has the name of a masked column"):
+        drain(tunnel)
 
 
 @pytest.mark.parametrize(

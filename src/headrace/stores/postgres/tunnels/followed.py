@@ -160,7 +160,7 @@ class FollowedTable:
         self._database = database
         self._history = history
         self._whole = whole
-        self._selection = selection or Selection()
+        self._selection = (selection or Selection()).over(history.versions)
         self._publication = publication
         self.layout = layout
         if selection is not None:

@@ -44,7 +44,7 @@ class History:
     """The versions of a table's definition that the tunnel has seen; the last one is the present."""
 
     def __init__(self, versions: Sequence[Definition]) -> None:
-        self._versions = versions
+        self.versions = versions
         self.first, self.now = versions[0], versions[-1]
         self._bindings: dict[tuple[Relation, int, int, Collection[int]], Binding] = {}
         self._looks = sorted({lsn for each in versions for lsn in (each.since, each.until) if lsn is not None})
@@ -60,14 +60,14 @@ class History:
     @property
     def base_types(self) -> Mapping[int, int]:
         """The declared types of all versions → types with the same format in the log."""
-        return {column.type: column.base for version in self._versions for column in version.columns}
+        return {column.type: column.base for version in self.versions for column in version.columns}
 
     def pieces(self, images: Images) -> list[tuple[Images, Binding]]:
         """Return images in pieces, each with its columns: between the changes of a piece, no definition was seen."""
         return [(piece, self.binding(piece.relation, piece.lsns, piece.xids)) for piece in self._pieces(images)]
 
     def _pieces(self, images: Images) -> list[Images]:
-        if len(self._versions) == 1 and not self.first.late:
+        if len(self.versions) == 1 and not self.first.late:
             return [images]
         cuts = {0, *np.searchsorted(images.lsns, self._looks).tolist(), len(images)}
         for xid in self._added:
@@ -88,11 +88,11 @@ class History:
             return Binding(
                 {}, "the definition may have changed after the begin of the slot, and before the tunnel was created"
             )
-        first, last = 0, len(self._versions) - 1
+        first, last = 0, len(self.versions) - 1
         added: Collection[int] = frozenset()
         if len(lsns):
-            first = max((n for n, each in enumerate(self._versions) if _is_at(each.since, lsns[0])), default=0)
-            last = min((n for n, each in enumerate(self._versions) if _is_at(lsns[-1] + 1, each.until)), default=last)
+            first = max((n for n, each in enumerate(self.versions) if _is_at(each.since, lsns[0])), default=0)
+            last = min((n for n, each in enumerate(self.versions) if _is_at(lsns[-1] + 1, each.until)), default=last)
             added = frozenset(xid for xid in self._added if not _is_older(xids, xid).any())
         key = relation, first, max(first, last), added
         if key not in self._bindings:
@@ -137,8 +137,8 @@ class History:
                 ),
             )
         (numbers,) = candidates
-        seen = {column.type: column for version in self._versions for column in version.columns}
-        declared = {(c.type, c.modifier): c.declared for version in self._versions for c in version.columns}
+        seen = {column.type: column for version in self.versions for column in version.columns}
+        declared = {(c.type, c.modifier): c.declared for version in self.versions for c in version.columns}
         present = {
             number: self._current[number]._replace(
                 type=column.type,
@@ -171,7 +171,7 @@ class History:
             added: the transactions of new columns that have not begun after those of the changes.
         """
         described = [(column.name, column.type, column.modifier) for column in relation.columns]
-        versions = self._versions[first : last + 1]
+        versions = self.versions[first : last + 1]
         if first == last:
             candidates = [tuple(column.number for column in columns) for columns in _sent(versions[0])]
             candidates = [numbers for numbers in candidates if len(numbers) == len(described)]
@@ -187,7 +187,7 @@ class History:
         The publication has left out columns: `publications` has said so, and the reader has accepted it.
         """
         numbers: dict[str, set[int]] = {}
-        for version in self._versions:
+        for version in self.versions:
             for column in version.columns:
                 numbers.setdefault(column.name, set()).add(column.number)
         ordered = [number for name in names for number in numbers.get(name, ())]
@@ -210,7 +210,7 @@ class History:
         """
         missing: dict[str, tuple[str, int]] = {}
         unknown = set()
-        for before, after in zip([None, *self._versions], self._versions, strict=False):
+        for before, after in zip([None, *self.versions], self.versions, strict=False):
             old = () if before is None else {column.number for column in before.columns}
             for column in after.columns:
                 if column.number in old or column.number not in self._current:

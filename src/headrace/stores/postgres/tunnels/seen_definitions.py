@@ -103,7 +103,7 @@ class SeenDefinitions:
         tunnel: the id of the tunnel.
         relations: the oids of its tables.
         as_columns: whether the columns of the table are columns of the changes.
-        part: returns the part of a definition that the tunnel has; None if it has all.
+        part: returns the part of a definition that the tunnel has, by those before; None if it has all.
     """
 
     def __init__(
@@ -113,13 +113,13 @@ class SeenDefinitions:
         relations: Sequence[int],
         *,
         as_columns: bool = False,
-        part: Callable[[Definition], Definition] | None = None,
+        part: Callable[[Definition, Sequence[Definition]], Definition] | None = None,
     ) -> None:
         self._database = database
         self._tunnel = tunnel
         self._relations = relations
         self._as_columns = as_columns
-        self._part = part or (lambda whole: whole)
+        self._part = part or (lambda whole, before: whole)
         self._seen = _Seen({}, {}, [], Inspected([], []))
         # Partitions that have left → the LSN from which on the log has no rows of them.
         self._unwritten = dict[WrittenLeaf, int]()
@@ -253,9 +253,9 @@ class SeenDefinitions:
         # After the definitions, so that a change between the two counts as newer than the slot.
         late = set() if existing_slot is None else catalog.newer_than_slot(statements, relations, existing_slot)
         for relation, (state, seen) in definitions_now.items():
-            now = self._part(seen)._replace(late=relation in late)
-            former, lost = latest.get(relation, (None, "[]"))
             versions = [Definition.parse(content) for content in before.get(relation, ())]
+            now = self._part(seen, versions)._replace(late=relation in late)
+            former, lost = latest.get(relation, (None, "[]"))
             left = _left_unseen(versions, now, [each for each in written if each.root == relation])
             if former == state and not left:
                 continue

@@ -80,14 +80,36 @@ class Selection(NamedTuple):
     def text(self) -> str:
         return json.dumps(self)
 
-    def definition(self, whole: Definition) -> Definition:
+    def over(self, versions: Sequence[Definition]) -> Selection:
+        """Return the selection with a mask for each column that has ever had the name of a masked one.
+
+        A column that takes the place of another one, as in a migration of its values, has the values to be masked.
+
+        Args:
+            versions: the definitions that the tunnel has seen, in order.
+        """
+        masks, named = dict(self.masks), dict[str, Mask]()
+        for version in versions:
+            named |= {column.name: masks[column.number] for column in version.columns if column.number in masks}
+            masks |= {
+                column.number: named[column.name]
+                for column in version.columns
+                if column.name in named and column.number not in masks
+            }
+        return self._replace(masks=masks)
+
+    def definition(self, whole: Definition, before: Sequence[Definition]) -> Definition:
         """Return the part of a definition that rows depend on: no other change of the table matters, or is recorded.
 
         A default value for older rows is a value of its column, so a mask hides it.
+
+        Args:
+            before: the definitions that the tunnel has seen before.
         """
+        masks = self.over([*before, whole]).masks
         columns = [
-            column._replace(missing=None, mixed=column.missing is not None and self.masks[column.number].reads)
-            if column.number in self.masks
+            column._replace(missing=None, mixed=column.missing is not None and masks[column.number].reads)
+            if column.number in masks
             else column
             for column in whole.columns
             if self.columns is None or column.number in self.columns
@@ -113,8 +135,14 @@ def masked_schema(schema: TableSchema, masked: Mapping[str, Masked]) -> TableSch
     """Return the columns of rows with masked values.
 
     Raises:
-        UnsupportedError: a column has got a type that its mask does not fit.
+        UnsupportedError: a column has got a type that its mask does not fit, or a key the name of a masked column.
     """
+    if keys := [name for name in schema.primary_key if name in masked]:
+        raise UnsupportedError(
+            "a column of the primary key has the name of a masked column",
+            received=", ".join(keys),
+            remedy="give it another name, or create a new tunnel",
+        )
     columns = [
         Column(
             column.name,

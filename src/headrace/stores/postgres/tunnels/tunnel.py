@@ -184,6 +184,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         )
         if (selection := self._stored.selection) is not None:
             stored = self._stored
+            selection = selection.over(view.tables.definitions.history(stored.relation).versions)
             details = {
                 **self._database.ask(
                     lambda statements: selections.described(statements, selection, stored.publication, stored.relation)
