@@ -210,6 +210,38 @@ def test_rows_that_the_copy_refuses_are_beside_it_through_base_data_changes_and_
         assert seen(target) == 1
 
 
+@pytest.mark.parametrize("options", [{}, {"history": True}, {"schema_change": "lenient"}], ids=str)
+def test_a_column_that_was_null_between_two_looks_is_null_in_the_copy(
+    store: Store, target: Store, server: Server, options: dict[str, Any]
+) -> None:
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL)")
+    copy(store, target, **options)
+    # The migration of a column: its rows get values in steps, and it is NOT NULL again when the next worker looks.
+    server.execute("ALTER TABLE t ALTER v DROP NOT NULL; ALTER TABLE t RENAME v TO w; INSERT INTO t VALUES (1), (2)")
+    server.execute("UPDATE t SET w = 5 WHERE id = 1")
+    server.execute("UPDATE t SET w = 6 WHERE id = 2; ALTER TABLE t ALTER w SET NOT NULL")
+    assert copy(store, target, batch_rows=1, **options) == 4
+    assert [column.nullable for column in target.table("t").schema.columns][:2] == [False, True]
+    rows = [(row["id"], row["w"]) for row in target.table("t")]
+    assert rows == ([(1, None), (1, 5), (2, None), (2, 6)] if options.get("history") else [(1, 5), (2, 6)])
+
+
+def test_a_mirror_that_follows_no_change_names_a_column_that_was_null(
+    store: Store, target: Store, server: Server
+) -> None:
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, w int)")
+    copy(store, target, schema_change="fail")
+    server.execute("ALTER TABLE t ALTER v DROP NOT NULL; INSERT INTO t VALUES (1)")
+    server.execute("UPDATE t SET v = 5; ALTER TABLE t ALTER v SET NOT NULL")
+    with pytest.raises(SchemaError, match="schemaChange=fail; received: column v may be null"):
+        copy(store, target, batch_rows=1, schema_change="fail")
+    # A column that only the copy has as NOT NULL stays so.
+    with psycopg.connect(target.url, autocommit=True) as session:
+        session.execute("ALTER TABLE t ALTER v DROP NOT NULL, ALTER w SET NOT NULL")
+    with pytest.raises(SchemaError, match="'w' is NOT NULL and has no value"):
+        copy(store, target, batch_rows=1)
+
+
 @pytest.mark.parametrize("history", [False, True])
 def test_a_copy_without_a_column_that_it_had_is_not_continued(
     store: Store, target: Store, server: Server, history: bool

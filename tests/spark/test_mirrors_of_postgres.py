@@ -54,6 +54,24 @@ def test_the_old_rows_of_a_mirror_have_the_values_of_changed_columns(
     assert copied == {row[0]: row[1] for row in server.execute("SELECT id, to_jsonb(r) FROM t r")}
 
 
+def test_a_column_that_was_null_between_two_batches_is_null_in_the_history(
+    spark: SparkSession, server: Server, url: str, tmp_path: Path
+) -> None:
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL)")
+    mirror = headrace.mirror(
+        spark, source=url, table="t", to=url, to_table="past", history=True, checkpoint=str(tmp_path / "checkpoint")
+    )
+
+    def run() -> None:
+        mirror.trigger(availableNow=True).start().awaitTermination()
+
+    run()
+    server.execute("ALTER TABLE t ALTER v DROP NOT NULL; INSERT INTO t VALUES (1)")
+    server.execute("UPDATE t SET v = 5; ALTER TABLE t ALTER v SET NOT NULL")
+    run()
+    assert server.execute("SELECT id, v FROM past ORDER BY valid_from_version").fetchall() == [(1, None), (1, 5)]
+
+
 def test_a_query_continues_after_a_dropped_partition_only_if_it_accepts_the_loss(
     spark: SparkSession, server: Server, url: str, tmp_path: Path
 ) -> None:

@@ -127,12 +127,17 @@ def _primary_key(schema: RowSchema) -> tuple[str, ...]:
     return key
 
 
+def no_value(column: str) -> str:
+    """Return the begin of the error of a row without a value in a NOT NULL column."""
+    return f"column {column!r} is NOT NULL and has no value"
+
+
 def _check_column_not_null(column: Column, values: pa.ChunkedArray, *, given: bool = True) -> None:
     if column.nullable or not values.null_count:
         return
     row = pc.index(values.is_null(), True).as_py()
     raise SchemaError(
-        f"column {column.name!r} is NOT NULL and has no value in row {row}",
+        f"{no_value(column.name)} in row {row}",
         received="null" if given else "rows without the column",
         valid=type_name(column.type),
     )

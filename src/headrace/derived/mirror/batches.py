@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -67,22 +67,31 @@ class MirrorBatches(StreamBatches):
     source: Location
     given: str | None
     _checked: bool = field(default=False, init=False)
+    # The state as of the batch that is being published.
+    _next: MirrorState = field(init=False)
 
     def publish(self, store: Store, job: str, batch: DataFrame, number: int) -> None:
-        for attempt in range(1, _ATTEMPTS + 1):
+        misfits, relaxed = 0, set[str]()
+        while True:
             try:
-                self._publish(store, job, batch, number)
+                self._publish(store, job, batch, number, relaxed)
             except Exception as error:
-                if not is_newer_source(error) or attempt == _ATTEMPTS:
+                if is_newer_source(error) and misfits + 1 < _ATTEMPTS:
+                    misfits += 1
+                    _log.info("batch %d begins again: its source has got other columns", number)
+                elif (column := self._next.relaxed_column(error)) is not None and column not in relaxed:
+                    relaxed.add(column)
+                    _log.info("batch %d begins again: column %s was null in its source for a time", number, column)
+                else:
                     raise
-                _log.info("batch %d begins again: its source has got other columns", number)
             else:
                 return
 
-    def _publish(self, store: Store, job: str, batch: DataFrame, number: int) -> None:
+    def _publish(self, store: Store, job: str, batch: DataFrame, number: int, relaxed: Collection[str]) -> None:
+        self._next = self.state
         with kept_stores.lent(self.source.store) as source:
             table = followed_table(source, self.source, self.given)
-            state = self.state.as_of_now(source, table, store)
+            state = self._next = self.state.as_of_now(source, table, store, relaxed)
             content = MirrorRows(state.form, lambda: state.check_read(source_columns(*table.numbered_schema())))
             tasks = BatchTasks(self.sink, job, number, content.targets)
             try:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Self
 
 from headrace.batches.sinks.jobs import TargetJobs
 from headrace.derived.mirror.evolution import Evolution, SourceColumn, difference, source_columns
 from headrace.derived.mirror.forms import MirrorForm, newer_source
-from headrace.errors import SchemaError
+from headrace.errors import SchemaError, own_message
 from headrace.ports import Claim, Store, Table
+from headrace.rows.from_user import no_value
 
 COLUMNS = "columns of the source, with their numbers"
 """The part of a mirror's definition with the `SourceColumn` of the last published batch."""
@@ -36,11 +38,12 @@ class MirrorState:
     columns: tuple[SourceColumn, ...]
     claim: Claim
 
-    def as_of_now(self, source: Store, table: Table, target: Store) -> Self:
+    def as_of_now(self, source: Store, table: Table, target: Store, relaxed: Collection[str] = ()) -> Self:
         """Return the state of the next batch, with the columns of the source now and what they change in the target.
 
         Args:
             source: the store of the source; ``table`` is the source.
+            relaxed: columns that the source says are NOT NULL, and of which changes were null; see `relaxed_column`.
 
         Raises:
             SchemaError, UnsupportedError: the mirror does not follow a change.
@@ -49,9 +52,10 @@ class MirrorState:
         schema.check_keyed()
         columns = source_columns(schema, numbers)
         form = replace(self.form, source=schema)
-        if columns == self.columns:
+        if columns == self.columns and not relaxed:
             return replace(self, form=form)
         change = difference(self.columns, columns)
+        change = replace(change, relaxed=[*change.relaxed, *(name for name in relaxed if name in schema)])
         if change:
             self.evolution.check(change, table.name, target)
             tunnel = source.tunnel(self.tunnel, table.name)
@@ -65,6 +69,19 @@ class MirrorState:
             _log.info("the columns of table %s have changed: %s", table.name, change)
         claim = TargetJobs(target).redefined(self.claim, {COLUMNS: json.dumps(columns)})
         return replace(self, form=form, columns=columns, claim=claim)
+
+    def relaxed_column(self, error: BaseException) -> str | None:
+        """Return the column because of which the target has refused rows, if the source had nulls in it for a time.
+
+        A column that gets values before it becomes NOT NULL is null in changes of before. If the source has made it so
+        between two batches, or once more, no definition that a batch has seen says that it may be null.
+        """
+        text = str(error)
+        message = own_message(text) or text
+        names = [
+            each.name for each in self.columns if not each.nullable and each.name not in self.form.source.primary_key
+        ]
+        return next((name for name in names if message.startswith(no_value(name))), None)
 
     def check_read(self, columns: tuple[SourceColumn, ...]) -> None:
         """Check that rows have the values of these columns, and not of others with the same names and types.

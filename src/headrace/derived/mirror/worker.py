@@ -241,6 +241,8 @@ class MirrorCopy:
         self._next_look = 0.0
         # How many batches of a channel, one after the other, had other columns than the source.
         self._misfits = Counter[str]()
+        # Columns in which the next batches of all channels may have nulls, although they are NOT NULL.
+        self._relaxed = set[str]()
         self._check_target()
 
     def _prepared(self) -> tuple[Tunnel, MirrorState]:
@@ -344,9 +346,10 @@ class MirrorCopy:
         publisher = self._publishers.pop(channel, None) or self._publisher(channel)
         content, published = end_to_json(ChannelEnd(batch.position, len(batch))), False
         # Another thread can replace it meanwhile.
-        begun_with = self._state
+        begun_with, relaxed = self._state, frozenset(self._relaxed)
+        state = begun_with
         try:
-            state = begun_with.as_of_now(self._source, self._table, self._target)
+            state = begun_with.as_of_now(self._source, self._table, self._target, relaxed)
             state.check_read(self._columns.get(channel, state.columns))
             writes = self._writes(state.form, publisher, number, batch)
             published = publisher.publish(number, writes, content=content, claim=state.claim)
@@ -364,12 +367,16 @@ class MirrorCopy:
             elif is_newer_source(error) and self._misfits[channel] < _ATTEMPTS:
                 _log.info("channel %s is read again: its source has got other columns", channel)
                 self._misfits[channel] += 1
+            elif (column := state.relaxed_column(error)) is not None and column not in relaxed:
+                _log.info("channel %s is read again: column %s was null in its source for a time", channel, column)
+                self._relaxed.add(column)
             else:
                 raise
         finally:
             publisher.discard(number)
         if published:
             del self._misfits[channel]
+            self._relaxed -= relaxed
             if state.claim.before != state.claim.after:
                 # A batch without changes of columns leaves the state to that of another channel.
                 self._state = state.published()
