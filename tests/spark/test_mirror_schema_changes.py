@@ -17,6 +17,7 @@ import headrace
 from headrace.errors import SchemaError
 from headrace.ports import Store
 from tests.conformance import serving
+from tests.spark.mirror_histories import killing
 
 Server = psycopg.Connection[Any]
 
@@ -112,6 +113,23 @@ def test_a_running_mirror_follows_each_change_of_its_source(
     # While the mirror is stopped. The table changes with the first batch.
     server.execute("ALTER TABLE t RENAME n TO amount; UPDATE t SET amount = 7 WHERE key = 1")
     with running(spark, store, target, tmp_path):
+        assert rows(target, "copy") == rows(store, "t")
+
+
+@pytest.mark.parametrize("kind", ["postgres", "embedded"])
+def test_columns_that_change_between_a_kill_and_the_next_start_follow(
+    spark: SparkSession, store: Store, server: Server, embedded: Store, tmp_path: Path, kind: str
+) -> None:
+    target = store if kind == "postgres" else embedded
+    with running(spark, store, target, tmp_path) as query:
+        server.execute("INSERT INTO t (id, name) VALUES (10, 'x')")
+        # The batch is published, and Spark does not know it.
+        with killing(("published", 1)), pytest.raises(StreamingQueryException, match="KilledError"):
+            query.processAllAvailable()
+    server.execute("ALTER TABLE t ADD five int DEFAULT 5; ALTER TABLE t RENAME n TO amount")
+    with running(spark, store, target, tmp_path) as query:
+        server.execute("INSERT INTO t (id, name, amount) VALUES (11, 'y', 1)")
+        query.processAllAvailable()
         assert rows(target, "copy") == rows(store, "t")
 
 

@@ -271,8 +271,8 @@ def publish_batch(
     check: bool,
     claim: Claim | None = None,
     offsets: BatchOffsets | None = None,
-) -> None:
-    """Stage and publish a batch.
+) -> bool:
+    """Stage and publish a batch; return False if it was published before, and nothing was changed.
 
     Args:
         store: the open store of the targets.
@@ -299,7 +299,7 @@ def publish_batch(
         # For a published batch, too: `publish` checks that the batch has the same content as before.
         with batch_figures.part(tasks.job, number, "publish"):
             offsets = offsets or BatchOffsets.read(checkpoint, number, spark, store=store)
-            publisher.publish(
+            published = publisher.publish(
                 number,
                 writer.writes(staged),
                 advances=offsets.advances(store.id),
@@ -309,6 +309,7 @@ def publish_batch(
         writer.warn_of_bad_rows(number)
         shown = (receipts for target, receipts in zip(tasks.targets, staged, strict=True) if not target.is_state)
         batch_figures.note_rows(tasks.job, number, sum(each.rows for receipts in shown for each in receipts))
+        return published
     except Exception:
         publisher.discard(number)
         raise

@@ -269,6 +269,10 @@ class TargetJobs:
         """Return whether another job has taken the target since a job received its claim."""
         return self._row(claim.after["target"]) not in (claim.before, claim.after)
 
+    def has_put(self, claim: Claim) -> bool:
+        """Return whether a publication with a claim is the last one of its target."""
+        return self._row(claim.after["target"]) == claim.after
+
     def drop(self, tables: Iterable[str]) -> None:
         """Drop tables of state: the obsolete ones of a job, or those of a job whose target another job has taken."""
         for name in tables:

@@ -95,7 +95,10 @@ class MirrorBatches(StreamBatches):
             content = MirrorRows(state.form, lambda: state.check_read(source_columns(*table.numbered_schema())))
             tasks = BatchTasks(self.sink, job, number, content.targets)
             try:
-                publish_batch(store, tasks, batch, content, check=not self._checked, claim=state.claim)
+                published = publish_batch(store, tasks, batch, content, check=not self._checked, claim=state.claim)
             except ClaimLostError as error:
                 raise target_taken(state.claim.after["target"], state.claim.after["job"], number) from error
-        self._checked, self.state = True, state.published()
+        self._checked = True
+        # A batch that was published before has not made the changes that the source has had since.
+        if published or TargetJobs(store).has_put(state.claim):
+            self.state = state.published()
