@@ -41,6 +41,9 @@ def test_a_text_that_renames_columns_uses_all(query: str, names: set[str] | None
         ("SELECT a FROM orders o JOIN users USING (user)", []),
         ("FROM orders |> WHERE x > 1 |> AGGREGATE count(*) GROUP BY y", ["orders"]),
         ("FROM orders |> JOIN users USING (user)", ["orders", "users"]),
+        ("FROM orders JOIN users USING (user, day) |> SELECT id, user", ["orders", "users"]),
+        ("FROM orders SELECT id, user WHERE price > 1", ["orders"]),
+        ("FROM orders o JOIN users u ON f(o.x, u.x) SELECT o.id, u.city", ["orders", "users"]),
         ("SELECT id FROM orders JOIN (FROM users |> SELECT user, city) u ON true", ["users"]),
         ("SELECT id FROM orders WHERE user IN (TABLE users)", ["users"]),
         ("FROM (orders o JOIN users u ON o.user = u.user) |> SELECT o.id, u.city", ["orders", "users", "users"]),
@@ -99,6 +102,8 @@ def test_the_rows_of_a_static_table_are_read_wherever_it_is_named(sql: str, read
 def test_a_list_of_tables_before_a_pipe_is_refused() -> None:
     with pytest.raises(SqlError, match="CROSS JOIN"):
         list(named_elsewhere(QueryText("FROM orders, users |> SELECT x")))
+    with pytest.raises(SqlError, match="CROSS JOIN"):
+        list(named_elsewhere(QueryText("FROM orders, users SELECT x")))
 
 
 def test_a_followed_table_may_have_a_column_of_any_name() -> None:

@@ -169,11 +169,15 @@ def named_elsewhere(tokens: QueryText) -> Iterator[Relation]:
         if tokens.is_symbol(after, "(") or (token.is_word("LATERAL") and tokens.is_call(after)):
             # LATERAL (SELECT …), LATERAL explode(…), or another function.
             continue
-        ends = (each for each in range(after, len(tokens.tokens)) if tokens.tokens[each].text in ("|", ")", ","))
-        comma = next(ends, None)
+        comma = next((each for each in tokens.top(after, len(tokens.tokens)) if _ends_relations(tokens, each)), None)
         if comma is not None and tokens.is_symbol(comma, ",") and tokens.is_word(word, "FROM"):
             raise tokens.error("a followed query cannot have a list of tables here", comma, remedy="write CROSS JOIN")
         yield next(tokens.relations(index, len(tokens.tokens)))
+
+
+def _ends_relations(tokens: QueryText, index: int) -> bool:
+    """Return whether a token ends the first relation of FROM, with its joins."""
+    return tokens.tokens[index].text in ("|", ")", ",") or tokens.is_word(index, "SELECT")
 
 
 def _last_select(tokens: QueryText, *, has_subqueries: bool) -> tuple[Range, Select]:
