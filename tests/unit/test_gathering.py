@@ -222,6 +222,11 @@ READS = [
         ["all rows of items", EVERYTHING],
     ),
     (
+        "SELECT o.id, v.x FROM orders o JOIN VALUES (1, NULL), (2, DATE '2026-01-01'), (3, true) AS v (n, x) "
+        "ON v.n = o.id JOIN customers c ON o.cust = c.id",
+        ["customers by (id)", "orders by (cust)"],
+    ),
+    (
         "SELECT id, sum(amount) OVER w AS s FROM orders WINDOW w AS (PARTITION BY cust ORDER BY day)",
         ["orders by (cust)"],
     ),

@@ -99,6 +99,12 @@ def test_the_rows_of_a_static_table_are_read_wherever_it_is_named(sql: str, read
     assert reading(sql, [StaticTable("dims", "kept", "")]) == read
 
 
+def test_the_rows_of_a_list_of_values_name_no_table() -> None:
+    sql = "SELECT 1 AS x FROM VALUES (1, NULL), (2, true), (3, DATE '2026-01-01') v (n, y), orders JOIN users ON true"
+    query = gathered_query(sql, ["orders", "users"])
+    assert (query.scans, query.others) == (("orders", "users"), ())
+
+
 def test_a_list_of_tables_before_a_pipe_is_refused() -> None:
     with pytest.raises(SqlError, match="CROSS JOIN"):
         list(named_elsewhere(QueryText("FROM orders, users |> SELECT x")))

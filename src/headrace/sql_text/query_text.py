@@ -394,6 +394,9 @@ class QueryText(TokenText):
             name, index = self.dotted(index)
             function = self.is_symbol(index, "(")
             index = self.after(index) if function else index
+            lists = function and self.is_word(start, "VALUES")
+            while lists and self.is_symbol(index, ",") and self.is_symbol(index + 1, "("):
+                index = self.after(index + 1)
         name_end = index
         for word in ("WITH", "TABLESAMPLE"):
             if self.is_word(index, word) and self.is_symbol(index + 1, "("):
