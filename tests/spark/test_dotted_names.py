@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headrace
 from headrace.ports import Store
+from tests.spark.followed_histories import prepare
+from tests.spark.following import Following
 
 # A key with a dot, the column that it would mean as a path, and other characters of paths and patterns.
 COLUMNS = {".k": "string", "k": "long", "a.b": "long", "a": "long", "a`b": "long", "c d": "double", "*": "string"}
@@ -119,3 +121,24 @@ def test_streaming_sql_reads_and_writes_dotted_names(spark: SparkSession, store:
     assert session.wait(120)
     session.stop()
     assert content(store) == LAST
+
+
+@pytest.mark.parametrize("name", ["q`t", "it's", 'a "b', "/*", "a--b", "//", "*/", "a.b", "größe €"])
+def test_a_query_over_several_tables_follows_columns_of_any_name(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    prepare(spark)
+    odd = quoted(name)
+    with headrace.open(tmp_path / "store", create=True, synchronous="off") as store:
+        for table in ("t", "u"):
+            store.create_table(table, {"id": "long", name: "long"}, "id", pre_images=True)
+            store.table(table).put([{"id": number, name: number % 2} for number in range(3)])
+        store.create_table("target", {name: "long", f"{name} n": "long"}, name)
+        counted = f"count(u.{odd}) AS {quoted(f'{name} n')}"
+        sql = f"SELECT t.{odd}, {counted} FROM t JOIN u ON t.{odd} = u.{odd} GROUP BY t.{odd}"
+        with Following(spark, store, sql, ["t", "u"], "target", tmp_path) as query:
+            assert query.advance() == query.expected() == [{name: 0, f"{name} n": 4}, {name: 1, f"{name} n": 1}]
+            query.restart()
+            store.table("u").put({"id": 4, name: 1})
+            store.table("t").delete({"id": 0})
+            assert query.advance() == query.expected() == [{name: 0, f"{name} n": 2}, {name: 1, f"{name} n": 2}]

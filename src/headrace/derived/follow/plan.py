@@ -16,7 +16,7 @@ from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.own_names import ALIVE, STATE, STATE_DDL, value_column
 from headrace.derived.state.aggregates import Aggregate
 from headrace.derived.state.group_states import GroupStates
-from headrace.errors import SchemaError
+from headrace.errors import SchemaError, SqlError
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import quote_name, tokenize
 
@@ -106,9 +106,14 @@ class FollowedPlan:
         query, groups = self.query, self.query.groups
         names = (quote_name(name) if _NOT_A_TOKEN.search(name) else name for name in self.names)
         texts = [query.rows_sql, "" if groups is None else groups.result_sql, ", ".join(names)]
+        words = [_words(text) for text in texts]
         if self.gathering is not None:
-            texts.append(self.gathering.definition)
-        words = [" ".join(token.text for token in tokenize(text).tokens) for text in texts]
+            definition = self.gathering.definition
+            try:
+                words.append(_words(definition))
+            except SqlError:
+                # It is no SQL: the name of a column can have a quote without an end.
+                words.append(definition)
         types = "" if self.group_types is None else self.group_types.simpleString()
         kept = [] if groups is None else [f"{each.kind} {each.arguments}" for each in groups.aggregates]
         inner = [each.fingerprint for each in self.inner.values()]
@@ -239,3 +244,7 @@ class FollowedPlan:
                     f"where a plain name can be the column of another table, write {scan.name}.{missing[0]}, or the "
                     "alias of the scan; or GROUP BY the key of the target",
                 )
+
+
+def _words(text: str) -> str:
+    return " ".join(token.text for token in tokenize(text).tokens)
