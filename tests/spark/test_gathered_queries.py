@@ -16,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
+from headrace.derived.aggregate_calls import KINDS, OTHER_AGGREGATES
 from headrace.derived.follow import gathered_batches
 from headrace.errors import OptionError, SqlError, UnsupportedError
 from headrace.ports import Store
@@ -433,3 +434,23 @@ def test_what_cannot_keep_the_rows_of_a_join_is_refused_before_it_starts(
     query = Following(spark, shop.store, sql, ["orders", "customers"], "orders", tmp_path)
     with pytest.raises(OptionError, match="a table that it follows"):
         query.start()
+
+
+def test_the_aggregates_of_spark_are_known(spark: SparkSession) -> None:
+    classes = "org.apache.spark.sql.catalyst.expressions"
+    java: Any = spark.sparkContext._jvm
+    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+
+    def is_one(name: str, *kinds: str) -> bool:
+        shown = [str(line) for (line,) in spark.sql(f"DESCRIBE FUNCTION `{name}`").collect()]
+        named = next((line.removeprefix("Class: ") for line in shown if line.startswith("Class: ")), None)
+        find = java.java.lang.Class.forName
+        return named is not None and any(
+            find(f"{classes}.{kind}", True, loader).isAssignableFrom(find(named, True, loader)) for kind in kinds
+        )
+
+    names = {str(name) for (name,) in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    aggregates = {name for name in names if is_one(name, "aggregate.AggregateFunction", "RuntimeReplaceableAggregate")}
+    windows = {name for name in aggregates if is_one(name, "WindowFunction")}
+    # `measure` is one of views with metrics only.
+    assert aggregates - windows - {"measure"} <= KINDS.keys() | OTHER_AGGREGATES

@@ -376,6 +376,8 @@ def test_a_text_whose_structure_is_not_certain_has_no_model(sql: str) -> None:
         "SELECT nation, listagg(name) WITHIN GROUP (ORDER BY code, c.id) AS names FROM customers c JOIN products p "
         "ON p.id = c.id GROUP BY nation",
         "SELECT cust, size(collect_set(day)) AS d FROM orders GROUP BY cust",
+        "SELECT cust, sort_array(collect_list(day) RESPECT NULLS, false) AS d FROM orders GROUP BY cust",
+        "SELECT cust, sort_array(collect_union(array(day))) AS d FROM orders GROUP BY cust",
         "SELECT cust, mode(day, true) AS d, mode() WITHIN GROUP (ORDER BY day) AS e FROM orders GROUP BY cust",
         "SELECT r, lag(id) OVER (ORDER BY r) AS b "
         "FROM (SELECT *, row_number() OVER (ORDER BY day, id) AS r FROM orders)",

@@ -20,6 +20,7 @@ REFUSED = {
         f"SELECT cust, {name}(day) AS d FROM orders GROUP BY cust"
         for name in ("collect_list", "collect_set", "array_agg")
     ],
+    "`collect_union`": ["SELECT cust, collect_union(array(day)) AS d FROM orders GROUP BY cust"],
     "`first`": [
         "SELECT cust, max_by(amount, day) AS d FROM orders GROUP BY cust",
         "SELECT cust, first(day) AS d FROM orders GROUP BY cust",
@@ -30,6 +31,7 @@ REFUSED = {
     "`approx_top_k`": ["SELECT approx_top_k(day) AS d FROM orders"],
     "`row_number`": [
         "SELECT id, row_number() OVER (PARTITION BY cust ORDER BY day) AS r FROM orders",
+        "SELECT id, counter_diff(amount) OVER (PARTITION BY cust ORDER BY day) AS r FROM orders",
         "SELECT id, sum(amount) OVER (ORDER BY day ROWS 3 PRECEDING) AS s FROM orders",
     ],
     "`LIMIT`": ["SELECT id FROM orders ORDER BY day LIMIT 3", "SELECT id FROM orders ORDER BY day OFFSET 3"],

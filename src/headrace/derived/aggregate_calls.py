@@ -22,13 +22,16 @@ KINDS: dict[str, Kind] = {
 """The aggregates whose value is kept for each group, by their names."""
 OTHER_AGGREGATES = words(
     """any_value approx_count_distinct approx_percentile percentile_approx approx_top_k approx_top_k_accumulate
-    approx_top_k_combine array_agg collect_list collect_set bit_and bit_or bit_xor bitmap_construct_agg
+    approx_top_k_combine array_agg collect_list collect_set collect_union bit_and bit_or bit_xor bitmap_construct_agg
     bitmap_or_agg bitmap_and_agg corr count_min_sketch covar_pop covar_samp first first_value last last_value
     grouping grouping_id histogram_numeric hll_sketch_agg hll_union_agg kll_sketch_agg_bigint
-    kll_sketch_agg_double kll_sketch_agg_float kurtosis listagg string_agg max_by min_by median mode percentile
+    kll_sketch_agg_double kll_sketch_agg_float kll_merge_agg_bigint kll_merge_agg_double kll_merge_agg_float
+    kurtosis listagg string_agg max_by min_by median mode percentile
     percentile_cont percentile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx
     regr_sxy regr_syy schema_of_json_agg schema_of_variant_agg skewness std stddev stddev_pop stddev_samp
-    theta_sketch_agg theta_union_agg theta_intersection_agg try_avg try_sum var_pop var_samp variance"""
+    theta_sketch_agg theta_union_agg theta_intersection_agg tuple_sketch_agg_double tuple_sketch_agg_integer
+    tuple_union_agg_double tuple_union_agg_integer tuple_intersection_agg_double tuple_intersection_agg_integer
+    try_avg try_sum var_pop var_samp variance vector_avg vector_sum"""
 )
 
 GENERATORS = words(

@@ -17,6 +17,7 @@ _EXTREME = (
 # Aggregates whose result depends on the order of rows, or on a choice among equal ones.
 _OF_ANY_ORDER = {
     **dict.fromkeys(("collect_list", "collect_set", "array_agg"), _SORTED),
+    "collect_union": "write sort_array(collect_union(…))",
     **dict.fromkeys(("any_value", "first", "first_value", "last", "last_value", "max_by", "min_by"), _EXTREME),
     **dict.fromkeys(("listagg", "string_agg"), "write array_join(sort_array(collect_list(…)), ', ')"),
     **dict.fromkeys(("percentile_approx", "approx_percentile"), "write percentile(…)"),
@@ -25,14 +26,18 @@ _OF_ANY_ORDER = {
         (
             "approx_top_k", "approx_top_k_accumulate", "approx_top_k_combine", "histogram_numeric",
             "hll_sketch_agg", "kll_sketch_agg_bigint", "kll_sketch_agg_double", "kll_sketch_agg_float",
+            "kll_merge_agg_bigint", "kll_merge_agg_double", "kll_merge_agg_float",
         ),
         "leave it out",
     ),
 }  # fmt: skip
 # Functions of windows whose result depends on the order of rows that ORDER BY leaves equal.
 _OF_TOTAL_ORDER = frozenset(
-    ("row_number", "ntile", "lag", "lead", "nth_value", "first_value", "last_value", "first", "last", "any_value")
-)
+    (
+        "row_number", "ntile", "lag", "lead", "nth_value", "first_value", "last_value", "first", "last", "any_value",
+        "counter_diff",
+    )
+)  # fmt: skip
 # Functions whose result does not depend on the order of the array that is their first argument.
 _OF_ARRAYS = frozenset(("array_sort", "size", "cardinality", "array_size", "array_max", "array_min"))
 _OF_ARRAYS_WITH_MORE = frozenset(("sort_array", "array_contains"))
@@ -105,6 +110,7 @@ def _is_sorted(text: TokenText, index: int) -> bool:
     if not text.is_symbol(index - 1, "(") or not text.is_name(index - 2):
         return False
     name, after = text.tokens[index - 2].name.lower(), after_call(text, index)
+    after += 2 * text.is_word(after, "IGNORE", "RESPECT")
     more = name in _OF_ARRAYS_WITH_MORE and text.is_symbol(after, ",")
     return more or (name in _OF_ARRAYS | _OF_ARRAYS_WITH_MORE and text.is_symbol(after, ")"))
 
