@@ -28,7 +28,10 @@ REFUSED = {
     "`listagg`": ["SELECT nation, listagg(name) AS n FROM customers GROUP BY nation"],
     "`percentile_approx`": ["SELECT cust, percentile_approx(amount, 0.5) AS d FROM orders GROUP BY cust"],
     "`mode`": ["SELECT cust, mode(day) AS d FROM orders GROUP BY cust"],
-    "`approx_top_k`": ["SELECT approx_top_k(day) AS d FROM orders"],
+    "`approx_top_k`": [
+        f"SELECT {call} AS d FROM orders"
+        for call in ("approx_top_k(day)", "hll_union_agg(day)", "tuple_sketch_agg_integer(id, cust)")
+    ],
     "`row_number`": [
         "SELECT id, row_number() OVER (PARTITION BY cust ORDER BY day) AS r FROM orders",
         "SELECT id, counter_diff(amount) OVER (PARTITION BY cust ORDER BY day) AS r FROM orders",

@@ -27,6 +27,8 @@ _OF_ANY_ORDER = {
             "approx_top_k", "approx_top_k_accumulate", "approx_top_k_combine", "histogram_numeric",
             "hll_sketch_agg", "kll_sketch_agg_bigint", "kll_sketch_agg_double", "kll_sketch_agg_float",
             "kll_merge_agg_bigint", "kll_merge_agg_double", "kll_merge_agg_float",
+            "hll_union_agg", "tuple_sketch_agg_double", "tuple_sketch_agg_integer", "tuple_union_agg_double",
+            "tuple_union_agg_integer", "tuple_intersection_agg_double", "tuple_intersection_agg_integer",
         ),
         "leave it out",
     ),
