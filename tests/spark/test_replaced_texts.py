@@ -99,6 +99,19 @@ def test_one_table_is_read_again_as_of_the_last_batch(spark: SparkSession, shop:
     assert {each.name for each in shop.tunnels("orders")} == {"totals_orders"}
 
 
+def test_a_table_with_arrays_is_read_again_before_rows_that_only_came(spark: SparkSession, tmp_path: Path) -> None:
+    with headrace.open(tmp_path / "store", create=True, synchronous="off") as store:
+        events = store.create_table("events", {"id": "long", "tags": "array<string>"}, "id", pre_images=True)
+        events.put({"id": 1, "tags": ["a"]})
+        store.create_table("last", {"id": "long", "n": "int"}, "id")
+        with Following(spark, store, "SELECT id, 0 AS n FROM events", ["events"], "last", tmp_path) as query:
+            query.advance()
+            query.stop()
+            events.put({"id": 2, "tags": ["b", "c"]})
+            query.sql, query.arguments = "SELECT id, size(tags) AS n FROM events", {"replace": True}
+            assert query.advance() == query.expected() == [{"id": 1, "n": 1}, {"id": 2, "n": 2}]
+
+
 def test_postgres_tables_are_read_as_of_the_last_batch(spark: SparkSession, tmp_path: Path) -> None:
     with filled(headrace.open(serving.postgres_database())) as store:
         store.create_table("joined", {"id": "long", "city": "string"}, "id")

@@ -92,7 +92,8 @@ class TablePosition:
                 yield part.filter(pc.invert(pc.is_in(keys, changed)))
 
         kept = map_in_arrow(current.toDF(*schema.names), unchanged, self.scan.schema)
-        return kept.unionAll(self.df.sparkSession.createDataFrame(before, self.scan.schema))
+        # Arrow can have no rows in no chunks, for which pyspark fails if a column is an array, a map or a struct.
+        return kept.unionAll(self.df.sparkSession.createDataFrame(before, self.scan.schema)) if len(before) else kept
 
     def _source(self) -> Source:
         found = stream_sources(self.df)
