@@ -7,6 +7,7 @@ their functions.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -23,6 +24,11 @@ _FRAME_FILE = re.compile(r'File "([^"]+)"')
 _BROKEN_PIPE = re.compile(r"(BrokenPipeError|ConnectionResetError|EOFError|KeyboardInterrupt)\b")
 _BETWEEN = re.compile(r"(During handling of the above exception|The above exception was the direct cause)")
 _OF_SPARK = re.compile(r"/pyspark/|/headrace/|<frozen |/lib/python3[^/]*/(?!site-packages)")
+
+# Python ends with an abort if a daemon thread is just writing to the standard error. So the thread writes nothing after
+# the functions that Python calls at its end: the first one that is registered is the last one that is called.
+_writing = threading.Lock()
+atexit.register(_writing.acquire, timeout=1)
 
 
 class SparkErrors:
@@ -89,7 +95,7 @@ def _forward(file: BinaryIO) -> None:
 
 def _show(lines: list[str]) -> None:
     # Looked up each time: a live table on the terminal replaces it, and moves below the lines.
-    with contextlib.suppress(OSError, ValueError):
+    with _writing, contextlib.suppress(OSError, ValueError):
         for line in lines:
             sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
