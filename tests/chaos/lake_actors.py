@@ -2,8 +2,8 @@
 
 ``python -m tests.chaos.lake_actors driver DIRECTORY QUERY…`` runs some of `QUERIES` over the store of the directory,
 into its lake. ``… writer DIRECTORY SEED COLUMNS`` changes rows of the store, and adds columns, at most ``COLUMNS``. ``…
-other DIRECTORY SEED`` is another program: it rewrites the files of the lake, deletes those that were replaced, and
-appends and deletes rows with negative keys in table ``copy``, which it writes down in the file ``others``.
+other DIRECTORY SEED`` is another program: it rewrites the files of the lake, deletes replaced files, and appends
+and deletes rows with negative keys in table ``copy``, which it writes down in the file ``others``.
 """
 
 from __future__ import annotations

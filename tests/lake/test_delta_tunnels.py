@@ -200,7 +200,7 @@ def test_base_data_whose_version_the_log_no_longer_has_is_a_loss(store: Store, t
 
 @pytest.mark.parametrize("later", [0, 1])
 def test_a_table_that_was_replaced_is_a_loss(store: Store, tmp_path: Path, later: int) -> None:
-    """Also while it is read, and with the same number of versions; and nobody skips to the changes of another table."""
+    """Also while it is read, and with the same number of versions; the changes of another table are not skipped to."""
     create(tmp_path, KEY)
     tunnel = store.create_tunnel("theirs", "t", "Stream")
     assert drain(tunnel) == []

@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 from importlib import import_module
@@ -100,3 +101,25 @@ def test_errors_of_spark_after_the_end_was_requested_are_warnings(
         logging.getLogger("py4j").setLevel(level)
     shown = " ".join(capsys.readouterr().err.split())
     assert shown.endswith("they continue at the next start: Spark has ended" if asked else "")
+
+
+def test_nothing_is_shown_when_python_ends() -> None:
+    program = """
+import atexit, threading
+
+def write():
+    ending.wait()
+    spark_errors._show(["late"])
+
+def end():
+    ending.set()
+    writer.join(1)
+
+atexit.register(end)
+from headrace.cli import spark_errors
+ending, writer = threading.Event(), threading.Thread(target=write, daemon=True)
+writer.start()
+spark_errors._show(["early"])
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "early\n")

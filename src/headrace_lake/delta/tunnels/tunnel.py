@@ -372,8 +372,8 @@ class DeltaTunnel(Tunnel):
             )
         if reached > self._newest.version:
             raise DataLossError(
-                f"Delta table {self.table.name!r} was replaced by an older copy, whose next versions are others than "
-                "those that were read",
+                f"Delta table {self.table.name!r} was replaced by an older copy: its next versions are not the ones "
+                "that were read",
                 received=f"version {self._newest.version}",
                 valid=f"version {reached} or a later one",
                 remedy=_NEW_TUNNEL,
