@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from headrace.errors import UnsupportedError
+from headrace.errors import NotFoundError, UnsupportedError
 from headrace.model.findings import Finding, Status
-from headrace.model.tables.bad_rows import COLUMNS, KEY, table_name
+from headrace.model.tables.bad_rows import COLUMNS, KEY, check_columns, table_name
 from headrace.model.tables.column_limits import MAX_COLUMNS
 from headrace.model.tunnels.values import KindName, Start, TunnelKind
 from headrace.model.types import KEY_TYPE_NAMES
@@ -219,7 +219,7 @@ class Store(Port):
         Raises:
             UnsupportedError: the store has no `Capabilities.bad_rows`, or equal keys of the table can have several
                 forms, so that the bad rows of a key could not be found.
-            SchemaError: the table has no key, or a table of this name has other columns.
+            SchemaError: the table has no key, or a table of this name lacks a column of bad rows.
         """
         if not self.capabilities.bad_rows:
             raise UnsupportedError(
@@ -229,7 +229,13 @@ class Store(Port):
                 valid="badRows=fail; badRows=table in an embedded store or PostgreSQL",
             )
         self.table(table).schema.check_keyed()
-        self.create_table(table_name(table), COLUMNS, KEY, exist_ok=True)
+        name = table_name(table)
+        try:
+            there = self.table(name).schema
+        except NotFoundError:
+            self.create_table(name, COLUMNS, KEY, exist_ok=True)
+        else:
+            check_columns(name, there)
 
     def retry_bad_rows(self, table: str) -> RetriedRows:
         """Write the rows that a table has refused again, in one transaction; see `Write.bad_rows`.

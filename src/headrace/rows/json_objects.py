@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, PublicationError, SchemaError
-from headrace.model.tables.bad_rows import json_object
+from headrace.model.tables.bad_rows import json_object, object_of
 from headrace.model.tables.schema import TableSchema
 from headrace.rows.from_user import to_arrow
 from headrace.rows.json_rows import value_of, with_objects
@@ -26,19 +25,18 @@ def objects(rows: pa.Table) -> list[str]:
     return [json_object(row) for row in with_objects(shown_rows(rows), rows.schema)]
 
 
-def row_of(text: str, schema: TableSchema) -> dict[str, Any]:
+def row_of(text: str | None, schema: TableSchema) -> dict[str, Any]:
     """Return the row of a JSON object, for `headrace.rows.to_arrow`; raise `SchemaError` if it has no form there."""
     try:
-        values = json.loads(text)
         return {
             name: value_of(value, schema.column(name).type) if name in schema else value
-            for name, value in values.items()
+            for name, value in object_of(text).items()
         }
     except (ValueError, TypeError, ArithmeticError, AttributeError, pa.ArrowException) as error:
         raise SchemaError("the row is not one of the table", received=str(error)) from None
 
 
-def typed_keys(keys: Sequence[str], schema: TableSchema) -> tuple[pa.Table, list[int]]:
+def typed_keys(keys: Sequence[str | None], schema: TableSchema) -> tuple[pa.Table, list[int]]:
     """Return keys with the types of a table's key columns, in key order, and the index of each among the texts.
 
     A text that has no form in the table is left out.

@@ -12,8 +12,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from headrace.errors import SchemaError
 from headrace.model.json_values import plain
 from headrace.model.tables.schema import TableSchema
+from headrace.model.types import type_name
 
 KEY: Final = "key"
 COLUMNS: Final = {
@@ -54,6 +56,38 @@ def json_object(row: Mapping[str, Any]) -> str:
     return json.dumps(plain(row), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+def object_of(text: str | None) -> dict[str, Any]:
+    """Return the values of a JSON object that a person can have written; raise `ValueError` if it is none."""
+    try:
+        values = json.loads(text or "")
+        if isinstance(values, dict):
+            # An escape such as \\ud800 is half of a character.
+            json_object(values).encode()
+            return values
+    except RecursionError:
+        raise ValueError("too many brackets") from None
+    raise ValueError("no object")
+
+
+def check_columns(table: str, there: TableSchema) -> None:
+    """Raise `SchemaError` if a table of bad rows lacks a column, or has another key. It may have others."""
+    if there.primary_key != SCHEMA.primary_key or any(
+        name not in there or there.column(name).type != SCHEMA.column(name).type for name in COLUMNS
+    ):
+        raise SchemaError(
+            f"table {table!r} does not have the columns of a table of bad rows",
+            received=_shown(there),
+            valid=_shown(SCHEMA),
+            remedy="give it these columns again; or, if it has no rows to keep, drop it: the stream creates it when it "
+            "starts",
+        )
+
+
+def _shown(schema: TableSchema) -> str:
+    columns = ", ".join(f"{column.name} {type_name(column.type)}" for column in schema.columns)
+    return f"{columns}; key {', '.join(schema.primary_key)}"
+
+
 def key_text(key: str) -> str:
     """Return a key, a JSON object, as column `KEY` has it."""
     encoded = key.encode()
@@ -61,14 +95,17 @@ def key_text(key: str) -> str:
 
 
 def stored_keys(rows: Iterable[Mapping[str, Any]], schema: TableSchema) -> list[str]:
-    """Return the keys of bad rows as JSON objects, from their columns ``key`` and ``row``."""
-    return [row_key(each["row"], schema) if each[KEY].startswith(_DIGEST) else each[KEY] for each in rows]
+    """Return the keys of bad rows as JSON objects, from their columns ``key`` and ``row``.
+
+    A digest stays if the row beside it has no key.
+    """
+    return [(row_key(each["row"], schema) if each[KEY].startswith(_DIGEST) else None) or each[KEY] for each in rows]
 
 
-def row_key(row: str, schema: TableSchema) -> str:
-    """Return the key of a row, a JSON object, as one. A text of the user that is none stays."""
+def row_key(row: str | None, schema: TableSchema) -> str | None:
+    """Return the key of a row, a JSON object, as one; None if the text is none."""
     try:
-        values = json.loads(row)
+        values = object_of(row)
     except ValueError:
-        return row
-    return json_object({name: values.get(name) for name in schema.primary_key}) if isinstance(values, dict) else row
+        return None
+    return json_object({name: values.get(name) for name in schema.primary_key})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, SchemaError
 from headrace.model.tables.alterations import Alteration
-from headrace.model.tables.bad_rows import KEY, SCHEMA, json_object, key_text, row_key, stored_keys
+from headrace.model.tables.bad_rows import KEY, SCHEMA, json_object, key_text, object_of, row_key, stored_keys
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import BadRows, RetriedRows
@@ -28,9 +28,15 @@ from headrace.rows.json_objects import objects, row_of, sift, typed_keys
 Canonical = Callable[[pa.Table], pa.Table]
 """Returns keys in the one form that equal keys have."""
 
+_Text = TypeVar("_Text", str, str | None)
+
 POSITION: Final = "headrace position"
 _LONGEST_ERROR = 1000
 _OUTDATED = "the table has another row of this key than when the row was refused: it was not written again"
+_BROKEN_FORMER = (
+    "column former is no JSON object: write the row that the table has of this key into it, or null if it has none, or "
+    "delete this bad row"
+)
 _CHANGES = (RowChange.PUT, RowChange.DELETE)
 _NONE = pa.nulls(0, pa.int64())
 
@@ -220,7 +226,7 @@ def altered(
             **each,
             KEY: key_text(_altered(key, alteration, {})),
             "row": _altered(each["row"], alteration, filled if each["change"] == RowChange.PUT else {}),
-            "former": None if each["former"] is None else _altered(each["former"], alteration, filled),
+            "former": _altered(each["former"], alteration, filled),
         }
         for each, key in zip(bad, stored_keys(bad, before), strict=True)
     ]
@@ -228,13 +234,11 @@ def altered(
     return stored.select([KEY]).take(pa.array(moved, pa.int64())), to_arrow(now, SCHEMA, columns="all")
 
 
-def _altered(text: str, alteration: Alteration, values: Mapping[str, Any]) -> str:
+def _altered(text: _Text, alteration: Alteration, values: Mapping[str, Any]) -> str | _Text:
     """Return a row or key, a JSON object, with the columns of now. A text of the user that is none stays."""
     try:
-        row = json.loads(text)
+        row = object_of(text)
     except ValueError:
-        return text
-    if not isinstance(row, dict):
         return text
     now = {alteration.renamed.get(name, name): value for name, value in row.items() if name not in alteration.dropped}
     for name, kind in alteration.widened.items():
@@ -281,12 +285,14 @@ def retry(
     tuples = dict(zip(indexes, _tuples(canonical(typed)), strict=True))
     firsts = {key: index for index, key in reversed(tuples.items())}
     now = former_rows(current(typed), schema, canonical)
-    errors = {
-        index: _OUTDATED
-        for index, key in tuples.items()
-        if firsts[key] != index or not _is_same(bad[index]["former"], now.get(key), schema)
-    }
-    outdated = len(errors)
+    errors: dict[int, str] = {}
+    for index, key in tuples.items():
+        try:
+            if firsts[key] != index or not _is_same(bad[index]["former"], now.get(key), schema):
+                errors[index] = _OUTDATED
+        except ValueError as error:
+            errors[index] = f"{_BROKEN_FORMER}; received: {error}"
+    outdated = list(errors.values()).count(_OUTDATED)
     errors |= {
         index: f"unknown change; received {each['change']!r}; valid: {', '.join(_CHANGES)}"
         for index, each in enumerate(bad)
@@ -314,8 +320,13 @@ def retry(
 
 
 def _is_same(before: str | None, after: str | None, schema: TableSchema) -> bool:
-    """Return whether a row has the values that it had; columns that came or went since do not count."""
-    if before is None or after is None:
-        return before is after
-    was, now = json.loads(before), json.loads(after)
+    """Return whether a row has the values that it had; columns that came or went since do not count.
+
+    Raises:
+        ValueError: ``before``, which a person can have written, is no JSON object.
+    """
+    was = None if before is None else object_of(before)
+    if was is None or after is None:
+        return was is None and after is None
+    now = json.loads(after)
     return all(now.get(name) == value for name, value in was.items() if name in schema)

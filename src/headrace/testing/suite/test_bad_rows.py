@@ -143,6 +143,53 @@ def test_a_row_whose_key_was_corrected_overwrites_no_other_row(store: Store) -> 
     assert rows_of(table)[-1] == row("g", 3)
 
 
+def test_a_broken_text_of_a_person_stops_nothing(store: Store) -> None:
+    long = "k" * 3000
+    publish(store, 0, [row("a", None), row("b", None), row(long, None)])
+    table, kept = store.table(TABLE), store.table(BAD)
+    key = f'{{"id":"{long}"}}'
+    digest = next(key for key in bad(store) if key.startswith("sha256"))
+    for text in ("", "null", "[]", "{", "[" * 5000, f'{{"n":{"9" * 5000}}}', '{"id":"\\ud800","n":1}', None):
+        kept.update([{"key": '{"id":"a"}', "row": '{"id":"a","n":1}', "former": text}])
+        kept.update([{"key": name, "row": text} for name in ('{"id":"b"}', digest)])
+        if text is None:
+            break
+        assert store.retry_bad_rows(TABLE) == RetriedRows(0, 3, 0)
+        assert bad(store)['{"id":"a"}']["error"].startswith("column former is no JSON object: write the row that")
+        # Changes of the columns of the table, and a batch, take the texts as they are.
+        change = Alteration(added=[Column("x", pa.int64())])
+        (target, _), columns = _targets(), pa.schema([*_FIELDS, pa.field("x", pa.int64())])
+        altering = replace(target, columns=columns, alteration=change)
+        writer = BatchWriter(store, f"job {text}", [altering])
+        rows = [pa.RecordBatch.from_pylist([{**row("c", 1), "x": 2}], columns)]
+        assert writer.publisher.publish(0, writer.writes([writer.stage(0, altering, rows)]))
+        table.alter(Alteration(["x"]))
+        assert [each["row"] for name, each in bad(store).items() if name != '{"id":"a"}'] == [text] * 2
+    assert store.retry_bad_rows(TABLE) == RetriedRows(1, 2, 0)
+    assert set(bad(store)) == {'{"id":"b"}', digest}
+    assert rows_of(table) == [row("a", 1), row("c", 1)]
+    kept.update([{"key": digest, "row": f'{key[:-1]},"n":3}}'}])
+    assert store.retry_bad_rows(TABLE) == RetriedRows(1, 1, 0)
+
+
+def test_a_table_of_bad_rows_without_a_column_is_named_with_what_to_do(store: Store) -> None:
+    publish(store, 0, [row("a", None)])
+    kept = store.table(BAD)
+    kept.alter(Alteration(["former"], added=[Column("note", pa.string())]))
+    for attempt in (
+        lambda: prepare(store, _targets()[0]),
+        lambda: publish(store, 1, [row("b", None)]),
+        lambda: store.retry_bad_rows(TABLE),
+    ):
+        with pytest.raises(SchemaError, match=rf"{BAD}'? does not have.*error string, stream.*give it these columns"):
+            attempt()
+    # A new column is the last one, and readers can have more.
+    kept.alter(Alteration(added=[Column("former", pa.string())]))
+    prepare(store, _targets()[0])
+    assert publish(store, 1, [row("b", None)]) == 1
+    assert store.retry_bad_rows(TABLE) == RetriedRows(0, 2, 0)
+
+
 def test_a_row_with_an_unknown_change_stays(store: Store) -> None:
     publish(store, 0, [row("a", None)])
     store.table(BAD).update([{"key": '{"id":"a"}', "change": "PUT", "row": '{"id":"a","n":9}'}])

@@ -10,7 +10,7 @@ import apsw
 import pyarrow as pa
 
 from headrace.model.tables.alterations import Alteration
-from headrace.model.tables.bad_rows import KEY, SCHEMA
+from headrace.model.tables.bad_rows import KEY, SCHEMA, check_columns
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import BadRows, RetriedRows, Write
@@ -59,7 +59,7 @@ def alter(
     """Change the columns of a table, and its bad rows with them."""
     bad, before = EmbeddedTable(table.database, bad_rows.table), table.schema_in(connection)
     table.alter_in(connection, alteration, version, ts)
-    stored = bad.rows_in(connection, SCHEMA.names)
+    stored = _stored(connection, bad, SCHEMA.names)
     if stored.num_rows:
         moved, now = shared.altered(stored, alteration, before, table.schema_in(connection))
         bad.apply(connection, RowChange.DELETE, moved, version, ts)
@@ -77,7 +77,7 @@ def retry(connection: apsw.Connection, table: EmbeddedTable, bad: EmbeddedTable,
         return []
 
     done = shared.retry(
-        bad.rows_in(connection, SCHEMA.names),
+        _stored(connection, bad, SCHEMA.names),
         schema,
         _same,
         partial(_typed, schema),
@@ -96,9 +96,15 @@ def _forget(
     connection: apsw.Connection, bad: EmbeddedTable, good: pa.Table, schema: TableSchema, version: int, ts: int
 ) -> None:
     """Remove the bad rows with the keys of rows that the table takes."""
-    gone = shared.of_keys(bad.rows_in(connection, [KEY, "row"]), [good], schema, _same)
+    gone = shared.of_keys(_stored(connection, bad, [KEY, "row"]), [good], schema, _same)
     if gone.num_rows:
         bad.apply(connection, RowChange.DELETE, gone, version, ts)
+
+
+def _stored(connection: apsw.Connection, bad: EmbeddedTable, columns: Sequence[str]) -> pa.Table:
+    """Return all bad rows; raise `SchemaError` if their table has other columns."""
+    check_columns(bad.name, bad.schema_in(connection))
+    return bad.rows_in(connection, columns)
 
 
 def _current(connection: apsw.Connection, table: EmbeddedTable, keys: pa.Table) -> pa.Table:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from headrace.errors import HeadraceError, UnsupportedError
-from headrace.model.tables.bad_rows import KEY, SCHEMA
+from headrace.model.tables.bad_rows import KEY, SCHEMA, check_columns
 from headrace.model.tables.changes import RowChange
 from headrace.ports import BadRows, RetriedRows
 from headrace.rows import to_arrow
@@ -253,7 +253,8 @@ def _count(rows: pa.Table | None) -> int:
 
 
 def _stored(bulk: Bulk, bad: TableLayout, columns: Sequence[str], *, locked: bool = False) -> pa.Table:
-    """Return all bad rows."""
+    """Return all bad rows; raise `SchemaError` if their table has other columns."""
+    check_columns(bad.name.text, bad.schema)
     statement = sql.SQL("SELECT {} FROM {} t{}").format(
         selected(bad, columns), bad.name.sql, sql.SQL(" FOR UPDATE" if locked else "")
     )
