@@ -507,6 +507,28 @@ def test_a_slot_whose_drop_at_its_limit_was_interrupted_is_not_said_to_be_droppe
         drain(paused)
 
 
+def test_a_slot_that_others_drop_after_an_interrupted_drop_is_not_said_to_be_dropped_at_its_limit(
+    store: Store, server: Server, other: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.execute("CREATE TABLE IF NOT EXISTS read (id int PRIMARY KEY)")
+    reader = store.create_tunnel("read", "reader", "Stream")
+    paused = store.create_tunnel("orders", "paused", "Stream", max_slot_bytes="20m", at_slot_limit="drop")
+
+    def killed(*_: object) -> None:
+        raise StoreBusyError("the process is killed here")
+
+    with monkeypatch.context() as killing:
+        killing.setattr(tunnel_slots, "drop_slot", killed)
+        write(other, 30)
+        drain(reader)
+    server.execute("SELECT pg_drop_replication_slot(%s)", (f"headrace_{paused.id}",))
+    problem = r"slot of tunnel 'paused' does not exist; it was to be dropped on .*max_slot_bytes is 20 MB"
+    with pytest.raises(DataLossError, match=problem):
+        drain(paused)
+    (warning,) = paused.describe().warnings
+    assert re.search(problem, warning)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -57,14 +57,19 @@ class SlotLimits:
 
     def _drop(self, tunnel: str, name: str, slot: str, kept: str) -> None:
         now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        reason = f"the slot of tunnel {name!r} was dropped on {now}, because the server kept {kept}"
-        # Before the slot is dropped, so that no reader finds it missing without a reason. One that was in use, or whose
-        # process was killed here, is dropped later, for the reason of that time.
+        because = f"on {now}, because the server kept {kept}"
+        # Before the slot is dropped, so that no reader finds it missing without a reason. This one stays true if the
+        # slot is in use, or the process is killed here: it is dropped later then, perhaps by others.
+        self._record(tunnel, f"the slot of tunnel {name!r} does not exist; it was to be dropped {because}")
+        slots.drop_slot(self._database, slot)
+        reason = f"the slot of tunnel {name!r} was dropped {because}"
+        self._record(tunnel, reason)
+        _log.error("%s", reason)
+
+    def _record(self, tunnel: str, reason: str) -> None:
         self._database.query(
             "UPDATE headrace.slot_limit SET reason = %s WHERE tunnel = %s RETURNING 1", (reason, tunnel)
         )
-        slots.drop_slot(self._database, slot)
-        _log.error("%s", reason)
 
 
 def save(statements: PostgresStatements, tunnel: str, limit: SlotLimit | None) -> None:

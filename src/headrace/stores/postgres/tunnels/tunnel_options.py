@@ -38,7 +38,7 @@ class SlotLimit(NamedTuple):
     Attributes:
         bytes: the log that the server may keep for it.
         action: `WARN`, or `DROP` for a slot that is dropped when it is reached.
-        reason: why the slot was to be dropped; it may still be there. None if it was not.
+        reason: why the slot was dropped, or was to be dropped; it may still be there. None if neither.
     """
 
     bytes: int
