@@ -150,7 +150,7 @@ chaos: $(READY) $(ARCHIVE) check-java ## Kill processes of each kind many times,
 	$(BIN)/python -m tests.interop.mirror_histories --count $(HISTORIES)
 	HEADRACE_CHAOS_KILLS=$(STORM_KILLS) HEADRACE_CHAOS_FORKS=$(FORKS) $(BIN)/python -m pytest tests/chaos tests/clusters -m "not soak" --timeout=0 $(ARGS)
 
-soak: $(READY) check-java ## Run streams of queues for ten minutes, and check that memory and files do not grow
+soak: $(READY) check-java ## Stream queues and follow tables for ten minutes each, and check that memory and files do not grow
 	$(BIN)/python -m pytest -m soak --log-cli-level=INFO $(ARGS)
 
 # In a separate environment, because it needs an older protobuf, which has wheels for Python 3.11 and 3.12.

@@ -28,10 +28,10 @@ QUERIES = {
 }
 
 
-def create(directory: Path) -> headrace.Store:
-    """Create the store, its tables and tunnels."""
+def create(directory: Path, **options: Any) -> headrace.Store:
+    """Create the store, its tables and tunnels. The options are for the table that is followed."""
     store = headrace.open(actors.address(directory), create=True)
-    store.create_table("orders", actors.COLUMNS, ["UserId", "OrderId"], pre_images=True)
+    store.create_table("orders", actors.COLUMNS, ["UserId", "OrderId"], pre_images=True, **options)
     store.create_table("totals", TOTALS, "UserId")
     store.create_table("large", LARGE, ["UserId", "OrderId"])
     store.create_table("best", BEST, ["UserId", "OrderId"])

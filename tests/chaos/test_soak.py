@@ -6,12 +6,13 @@ import logging
 import os
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.chaos import queue_actors
+from tests.chaos import followed_actors, queue_actors
 from tests.chaos.storm import Actor
 
 SECONDS = float(os.environ.get("HEADRACE_SOAK_SECONDS", "600"))
@@ -21,14 +22,25 @@ _EVERY = 2.0
 _SHARE, _SLACK = 1.15, 24 << 20
 
 
+def _queues(directory: Path) -> list[Actor]:
+    queue_actors.create(directory, retention_seconds=20.0)
+    others = ("sweeper",), ("writer", "0"), ("writer", "1")
+    return [Actor("queue_actors", directory, *each) for each in (("driver",), *others)]
+
+
+def _followed(directory: Path) -> list[Actor]:
+    followed_actors.create(directory, retention_seconds=60.0)
+    return [Actor("followed_actors", directory, *each) for each in (("driver",), ("writer", "1", "0"))]
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_memory_and_files_do_not_grow(tmp_path: Path, actors_of: list[Actor]) -> None:
-    queue_actors.create(tmp_path, retention_seconds=20.0)
-    driver = Actor("queue_actors", tmp_path, "driver")
-    writers = [Actor("queue_actors", tmp_path, "writer", name) for name in ("0", "1")]
-    sweeper = Actor("queue_actors", tmp_path, "sweeper")
-    actors_of += [driver, sweeper, *writers]
+@pytest.mark.parametrize("start", [_queues, _followed], ids=["queues", "followed"])
+def test_memory_and_files_do_not_grow(
+    tmp_path: Path, actors_of: list[Actor], start: Callable[[Path], list[Actor]]
+) -> None:
+    actors_of += start(tmp_path)
+    driver, *others = actors_of
     begin = time.monotonic()
     samples: list[dict[str, int]] = []
     while time.monotonic() - begin < SECONDS:
@@ -42,7 +54,7 @@ def test_memory_and_files_do_not_grow(tmp_path: Path, actors_of: list[Actor]) ->
                 sample[kind] = sample.get(kind, 0) + process.memory_info().rss
             except psutil.NoSuchProcess:
                 continue
-        for actor in [sweeper, *writers]:
+        for actor in others:
             sample[f"memory of {' '.join(actor.command[3:4] + actor.command[5:])}"] = (
                 psutil.Process(actor.process.pid).memory_info().rss
             )
