@@ -227,6 +227,12 @@ READS = [
         ["customers by (id)", "orders by (cust)"],
     ),
     (
+        # Rows of one column need no brackets.
+        "SELECT o.id, v.x FROM orders o JOIN VALUES NULL, -1, 2 AS v (x) ON v.x = o.id JOIN customers c ON "
+        "o.cust = c.id",
+        ["customers by (id)", "orders by (cust)"],
+    ),
+    (
         "SELECT id, sum(amount) OVER w AS s FROM orders WINDOW w AS (PARTITION BY cust ORDER BY day)",
         ["orders by (cust)"],
     ),

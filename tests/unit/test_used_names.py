@@ -99,10 +99,29 @@ def test_the_rows_of_a_static_table_are_read_wherever_it_is_named(sql: str, read
     assert reading(sql, [StaticTable("dims", "kept", "")]) == read
 
 
-def test_the_rows_of_a_list_of_values_name_no_table() -> None:
-    sql = "SELECT 1 AS x FROM VALUES (1, NULL), (2, true), (3, DATE '2026-01-01') v (n, y), orders JOIN users ON true"
-    query = gathered_query(sql, ["orders", "users"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "(1, NULL), (2, true), (3, DATE '2026-01-01')",
+        "-1, NULL, DATE '2026-01-01'",
+        "NULL",
+        "1 + 2",
+        "array(1, 2), array(3)",
+        "CAST(1 AS INT), current_date()",
+        "CASE WHEN true THEN 1 END, NOT true",
+        "INTERVAL 1 DAY, INTERVAL '2' HOUR",
+    ],
+)
+@pytest.mark.parametrize("alias", ["", " v", " v (n)", " AS v (n)"])
+def test_the_rows_of_a_list_of_values_name_no_table(rows: str, alias: str) -> None:
+    query = gathered_query(f"SELECT 1 AS x FROM VALUES {rows}{alias} CROSS JOIN orders JOIN users", ["orders", "users"])
     assert (query.scans, query.others) == (("orders", "users"), ())
+
+
+@pytest.mark.parametrize("table", ["values", "values v", "values AS v (a)", "values v (a, b)", "values LATERAL VIEW e"])
+def test_a_table_can_have_the_name_values(table: str) -> None:
+    for sql in (f"SELECT 1 AS x FROM {table}, orders", f"SELECT 1 AS x FROM orders JOIN {table}"):
+        assert gathered_query(sql, ["orders"]).others == ("values",)
 
 
 def test_a_list_of_tables_before_a_pipe_is_refused() -> None:

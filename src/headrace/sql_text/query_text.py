@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from headrace.sql_text.cursor import QUERY_STARTS
-from headrace.sql_text.expressions import ends_case, ends_operand, split_alias
+from headrace.sql_text.expressions import OPERATORS, ends_case, ends_operand, split_alias
 from headrace.sql_text.lexer import Token, TokenKind, quote_name, tokenize
 from headrace.sql_text.script import ScriptPart
 from headrace.sql_text.token_text import TokenText
@@ -392,11 +392,9 @@ class QueryText(TokenText):
             index = self.after(index)
         elif index < end and self.is_name(index):
             name, index = self.dotted(index)
-            function = self.is_symbol(index, "(")
-            index = self.after(index) if function else index
-            lists = function and self.is_word(start, "VALUES")
-            while lists and self.is_symbol(index, ",") and self.is_symbol(index + 1, "("):
-                index = self.after(index + 1)
+            rows = self._rows_end(start, end)
+            function = self.is_symbol(index, "(") or rows is not None
+            index = rows or (self.after(index) if function else index)
         name_end = index
         for word in ("WITH", "TABLESAMPLE"):
             if self.is_word(index, word) and self.is_symbol(index + 1, "("):
@@ -413,6 +411,26 @@ class QueryText(TokenText):
             join, join_at, stream, start, index, name, name_end, query, joined, function, alias, columns
         )
         return relation, after
+
+    def _rows_end(self, start: int, end: int) -> int | None:
+        """Return the end of the rows of VALUES, which need no brackets; None for another relation."""
+        first = start + 1
+        # A table can have this name.
+        if not self.is_word(start, "VALUES") or first >= end or self._can_follow_table(first, end):
+            return None
+        aliases = (each for each in self.top(first + 1, end) if split_alias(self, first, each + 1)[1] is not None)
+        return next((each for each in aliases if not self.is_word(each, *OPERATORS) or self.is_word(each, "AS")), end)
+
+    def _can_follow_table(self, index: int, end: int) -> bool:
+        """Return whether a token after the name of a table is its alias or begins a clause, and no value does so."""
+        if not self.is_name(index) or self.is_word(index, "NULL", "TRUE", "FALSE"):
+            return self.is_symbol(index, ".") or self.is_symbol(index, ",")
+        after = index + 1
+        if self.is_symbol(after, "("):
+            inside = self.tokens[index + 2 : self.closing[after]]
+            after = self.after(after) if all(each.is_name or each.is_symbol(",") for each in inside) else after
+        is_alias = after >= end or self.is_symbol(after, ",") or self._ends_relation(after, end)
+        return is_alias or self.is_word(index, "AS", "WITH", "TABLESAMPLE") or self._ends_relation(index, end)
 
     def _follows_stream(self, index: int) -> bool:
         return self.is_symbol(index, "(") or (
