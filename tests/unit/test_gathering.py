@@ -237,6 +237,10 @@ READS = [
         ["orders by (cust)"],
     ),
     (
+        "SELECT id, sum(amount) OVER (v) AS s FROM orders WINDOW w AS (PARTITION BY cust ORDER BY day), v AS w",
+        ["orders by (cust)"],
+    ),
+    (
         "SELECT id, last_value(day) IGNORE NULLS OVER (ORDER BY id) AS d, sum(amount) OVER (PARTITION BY cust) AS s "
         "FROM orders",
         [EVERYTHING],
@@ -368,6 +372,9 @@ def test_a_text_whose_structure_is_not_certain_has_no_model(sql: str) -> None:
         # Rows that the order of a named window leaves equal have one rank, and one sum without a frame of ROWS.
         "SELECT id, rank() OVER w AS r, sum(amount) OVER W AS s FROM orders WINDOW v AS (ORDER BY id), "
         "w AS (ORDER BY day)",
+        # The name can be in brackets, and that of another window.
+        "SELECT id, lag(day) OVER (w) AS r, ntile(2) OVER x AS n FROM orders WINDOW w AS (ORDER BY id), x AS (W)",
+        "SELECT id, sum(amount) OVER (v) AS s FROM orders WINDOW w AS (ORDER BY day), v AS w",
         "SELECT id, last_value(day) IGNORE NULLS OVER (PARTITION BY cust ORDER BY id) AS d FROM orders",
         "SELECT * EXCEPT (r) FROM (SELECT *, row_number() OVER (ORDER BY id) AS r FROM orders) WHERE r = 1",
         "SELECT *, row_number() OVER (ORDER BY id) AS r FROM orders JOIN customers c USING (id)",
@@ -418,6 +425,12 @@ def test_total_orders_are_accepted(sql: str) -> None:
         ("SELECT id, explode(array(1, 2)) AS q FROM orders ORDER BY id LIMIT 1", "arbitrary rows"),
         ("SELECT sum(amount) OVER (w) AS s FROM orders WINDOW w AS (ORDER BY day ROWS 1 PRECEDING)", "arbitrary"),
         ("SELECT sum(amount) OVER w AS s FROM orders WINDOW w AS (ORDER BY day ROWS 1 PRECEDING)", "arbitrary"),
+        ("SELECT sum(amount) OVER (w) AS s FROM orders WINDOW w AS (v), v AS (w)", "arbitrary"),
+        (
+            "SELECT lag(id) OVER (ORDER BY r) AS b FROM (SELECT id, row_number() OVER (w) AS r FROM orders "
+            "WINDOW w AS (PARTITION BY cust ORDER BY id))",
+            "arbitrary",
+        ),
         ("SELECT sum(amount) OVER w AS s FROM orders WINDOW v AS (ORDER BY day ROWS 1 PRECEDING), w AS v", "arbitrary"),
         ("SELECT cust, array_sort(collect_list(day), (l, r) -> 0) AS d FROM orders GROUP BY cust", "order of rows"),
         ("SELECT id FROM orders ORDER BY day LIMIT 3", "arbitrary rows"),

@@ -86,6 +86,12 @@ class TokenText:
         """Return whether a token is the last part of a function's name, before its arguments."""
         return self.is_name(index) and self.is_symbol(index + 1, "(")
 
+    def window_name(self, index: int) -> str | None:
+        """Return the name of a window, ``w`` or ``(w)``, after OVER or AS; None for a window that is written there."""
+        in_brackets = self.is_symbol(index, "(") and self.is_symbol(index + 2, ")")
+        named = index + in_brackets
+        return self.tokens[named].name if self.is_name(named) else None
+
     def begins_windows(self, index: int) -> bool:
         """Return whether a token begins the clause WINDOW. The function, and the column that it gives, do not."""
         return self.is_word(index, "WINDOW") and self.is_name(index + 1) and self.is_word(index + 2, "AS")

@@ -233,13 +233,10 @@ class Orderings:
 
     def window(self, index: int, block: Block, end: int) -> int:
         """Return the opening bracket of a window, which can have a name in the clause WINDOW; else the token."""
-        text = self._text
-        if not text.is_name(index):
-            return index
-        name = text.tokens[index].name
-        for each in text.top(block.where_end, end):
-            defined = text.is_word(each - 2, "WINDOW") or text.is_symbol(each - 2, ",")
-            defined = defined and text.is_word(each, "AS") and text.is_symbol(each + 1, "(")
-            if defined and text.is_name(each - 1) and alike(text.tokens[each - 1].name, name):
-                return each + 1
+        text, seen = self._text, list[str]()
+        while (name := text.window_name(index)) is not None and name.lower() not in seen:
+            seen.append(name.lower())
+            named = (at for at in text.top(block.where_end, end) if text.is_word(at, "AS") and text.is_name(at - 1))
+            defined = (at for at in named if text.is_word(at - 2, "WINDOW") or text.is_symbol(at - 2, ","))
+            index = next((at + 1 for at in defined if alike(text.tokens[at - 1].name, name)), index)
         return index

@@ -83,18 +83,16 @@ def refuse_orders(text: QueryText, model: QueryModel | None) -> None:
             )
 
 
-def _can_have_rows(text: QueryText, index: int) -> bool:
+def _can_have_rows(text: QueryText, index: int, seen: tuple[str, ...] = ()) -> bool:
     """Return whether the window after OVER has a frame of ROWS, or names a window that can have one."""
-    if not text.is_symbol(index, "("):
-        name = text.tokens[index].name
+    name = text.window_name(index)
+    if name is not None:
         follows = (at for at, each in enumerate(text.tokens) if each.is_word("WINDOW") or each.is_symbol(","))
         defined = (at + 1 for at in follows if text.is_name(at + 1) and text.is_word(at + 2, "AS"))
         windows = [at + 2 for at in defined if alike(text.tokens[at].name, name)]
-        return not windows or any(not text.is_symbol(each, "(") or _can_have_rows(text, each) for each in windows)
-    inside = list(text.top(index + 1, text.closing[index]))
-    begins = ("PARTITION", "DISTRIBUTE", "CLUSTER", "ORDER", "SORT", "RANGE")
-    named = bool(inside) and text.is_name(inside[0]) and not text.is_word(inside[0], *begins)
-    return named or any(text.is_word(each, "ROWS") for each in inside)
+        seen = (*seen, name.lower())
+        return not windows or seen.count(seen[-1]) > 1 or any(_can_have_rows(text, each, seen) for each in windows)
+    return any(text.is_word(each, "ROWS") for each in text.top(index + 1, text.closing[index]))
 
 
 def _is_clause(text: QueryText, index: int) -> bool:
