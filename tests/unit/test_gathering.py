@@ -226,6 +226,8 @@ READS = [
         "ON v.n = o.id JOIN customers c ON o.cust = c.id",
         ["customers by (id)", "orders by (cust)"],
     ),
+    ("SELECT 'all' AS k, sort_array(collect_list(day) RESPECT NULLS) AS d FROM orders", ["all rows of orders"]),
+    ("SELECT 'all' AS k, system.builtin.median(amount) AS m FROM orders", ["all rows of orders"]),
     (
         # Rows of one column need no brackets.
         "SELECT o.id, v.x FROM orders o JOIN VALUES NULL, -1, 2 AS v (x) ON v.x = o.id JOIN customers c ON "
@@ -391,6 +393,9 @@ def test_a_text_whose_structure_is_not_certain_has_no_model(sql: str) -> None:
         "SELECT cust, size(collect_set(day)) AS d FROM orders GROUP BY cust",
         "SELECT cust, sort_array(collect_list(day) RESPECT NULLS, false) AS d FROM orders GROUP BY cust",
         "SELECT cust, sort_array(collect_union(array(day))) AS d FROM orders GROUP BY cust",
+        # Functions can have their schema before their name.
+        "SELECT cust, system.builtin.sort_array(system.builtin.collect_list(day)) AS d FROM orders GROUP BY cust",
+        "SELECT o.cust, builtin.first(c.name) AS n FROM orders o JOIN customers c ON c.id = o.cust GROUP BY o.cust",
         "SELECT cust, mode(day, true) AS d, mode() WITHIN GROUP (ORDER BY day) AS e FROM orders GROUP BY cust",
         "SELECT r, lag(id) OVER (ORDER BY r) AS b "
         "FROM (SELECT *, row_number() OVER (ORDER BY day, id) AS r FROM orders)",
@@ -432,6 +437,8 @@ def test_total_orders_are_accepted(sql: str) -> None:
             "arbitrary",
         ),
         ("SELECT sum(amount) OVER w AS s FROM orders WINDOW v AS (ORDER BY day ROWS 1 PRECEDING), w AS v", "arbitrary"),
+        ("SELECT cust, system.builtin.collect_list(day) AS d FROM orders GROUP BY cust", "order of rows"),
+        ("SELECT id, builtin.row_number() OVER (ORDER BY day) AS d FROM orders", "arbitrary"),
         ("SELECT cust, array_sort(collect_list(day), (l, r) -> 0) AS d FROM orders GROUP BY cust", "order of rows"),
         ("SELECT id FROM orders ORDER BY day LIMIT 3", "arbitrary rows"),
         ("SELECT cust, day, count(*) AS n FROM orders GROUP BY cust, day ORDER BY n, cust LIMIT 3", "arbitrary rows"),

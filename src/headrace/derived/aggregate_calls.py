@@ -56,18 +56,23 @@ def is_aggregate_call(text: TokenText, index: int) -> bool:
 
 def is_any_aggregate(text: TokenText, index: int) -> bool:
     """Return whether a token is the name of an aggregate function of Spark in a call, and not one over a window."""
-    if not text.is_call(index) or text.is_symbol(index - 1, "."):
+    if not is_builtin_call(text, index) or text.is_word(after_call(text, index), "OVER"):
         return False
-    if not is_aggregate_call(text, index) and text.tokens[index].name.lower() not in OTHER_AGGREGATES:
-        return False
-    return not text.is_word(after_call(text, index), "OVER", "IGNORE", "RESPECT")
+    name, with_schema = text.tokens[index].name.lower(), text.is_symbol(index - 1, ".")
+    return name in OTHER_AGGREGATES or (name in KINDS if with_schema else is_aggregate_call(text, index))
+
+
+def is_builtin_call(text: TokenText, index: int) -> bool:
+    """Return whether a token is the name of a function of Spark in a call, also with its schema: builtin.max(x)."""
+    return text.is_call(index) and (not text.is_symbol(index - 1, ".") or text.is_word(index - 2, "BUILTIN"))
 
 
 def after_call(text: TokenText, index: int) -> int:
-    """Return the index after a call, its WITHIN GROUP and its FILTER."""
+    """Return the index after a call, its WITHIN GROUP, its FILTER, and IGNORE NULLS or RESPECT NULLS."""
     after = text.after(index + 1)
     for word in ("WITHIN", "FILTER"):
         opening = after + 1 + (word == "WITHIN")
         if text.is_word(after, word) and text.is_symbol(opening, "("):
             after = text.after(opening)
-    return after
+    # An alias can be one of the words.
+    return after + 2 * (text.is_word(after, "IGNORE", "RESPECT") and text.is_word(after + 1, "NULLS"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.derived.aggregate_calls import after_call
+from headrace.derived.aggregate_calls import after_call, is_builtin_call
 from headrace.derived.gathering.model import Ordering, Origin, Output, Place, QueryModel
 from headrace.derived.gathering.names import Scope, alike
 from headrace.sql_text.query_text import Block, QueryText
@@ -72,7 +72,7 @@ class Orderings:
         if groups is not None:
             group = groups.places or ()
             for index in text.outside_of_queries(block.start + 1, end):
-                if text.is_call(index) and not text.is_symbol(index - 1, "."):
+                if is_builtin_call(text, index):
                     self._choice(index, scope, group, number)
         for index in text.top(block.where_end, end):
             if text.is_word(index, *LIMITS):
@@ -117,7 +117,7 @@ class Orderings:
         text, closing = self._text, self._text.closing[index + 1]
         after = after_call(text, index)
         arguments = text.split(index + 2 + text.is_word(index + 2, "DISTINCT"), closing)
-        if text.is_word(after, "OVER", "IGNORE", "RESPECT") and not text.is_word(after + 1, "NULLS"):
+        if text.is_word(after, "OVER"):
             return
         if text.is_word(index, *_OF_ANY_ROW):
             value = self.place(*arguments[0], scope, (), number)

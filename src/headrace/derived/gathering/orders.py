@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.derived.aggregate_calls import after_call
+from headrace.derived.aggregate_calls import after_call, is_builtin_call
 from headrace.derived.gathering.model import QueryModel
 from headrace.derived.gathering.names import alike
 from headrace.sql_text.expressions import ends_operand
@@ -53,10 +53,8 @@ def refuse_orders(text: QueryText, model: QueryModel | None) -> None:
     total = [] if model is None else [each.index for each in model.orderings if model.is_total(each)]
     for index, token in enumerate(text.tokens):
         name = token.name.lower() if token.is_name else ""
-        if text.is_call(index) and not text.is_symbol(index - 1, "."):
+        if is_builtin_call(text, index):
             after = after_call(text, index)
-            while text.is_word(after, "IGNORE", "RESPECT", "NULLS"):
-                after += 1
             if text.is_word(after, "OVER"):
                 rows = _can_have_rows(text, after + 1)
                 if (name in _OF_TOTAL_ORDER or name in _OF_ANY_ORDER or rows) and after + 1 not in total:
@@ -107,10 +105,12 @@ def _is_clause(text: QueryText, index: int) -> bool:
 
 def _is_sorted(text: TokenText, index: int) -> bool:
     """Return whether a call is the argument of a function whose result does not depend on the order of an array."""
-    if not text.is_symbol(index - 1, "(") or not text.is_name(index - 2):
+    start = index
+    while text.is_symbol(start - 1, "."):
+        start -= 2
+    if not text.is_symbol(start - 1, "(") or not text.is_name(start - 2):
         return False
-    name, after = text.tokens[index - 2].name.lower(), after_call(text, index)
-    after += 2 * text.is_word(after, "IGNORE", "RESPECT")
+    name, after = text.tokens[start - 2].name.lower(), after_call(text, index)
     more = name in _OF_ARRAYS_WITH_MORE and text.is_symbol(after, ",")
     return more or (name in _OF_ARRAYS | _OF_ARRAYS_WITH_MORE and text.is_symbol(after, ")"))
 
