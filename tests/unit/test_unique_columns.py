@@ -48,3 +48,8 @@ def test_unique_columns_are_keys_of_rows_groups_and_distinct_rows(
 ) -> None:
     text = QueryText(query, strict=True)
     assert unique_columns(text, read_model(text, TABLES), count) == unique
+
+
+def test_a_generator_makes_several_rows_of_a_group() -> None:
+    sql = "SELECT user, explode(collect_set(price)) AS p FROM orders GROUP BY user"
+    assert unique_columns(QueryText(sql), None, 2) == ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.derived.aggregate_calls import is_any_aggregate
+from headrace.derived.aggregate_calls import is_any_aggregate, is_generator
 from headrace.derived.gathering.model import Ordering, Place, QueryModel
 from headrace.sql_text.query_text import Block, QueryText
 
@@ -43,7 +43,8 @@ def _of_groups(text: QueryText, block: Block) -> tuple[int, ...]:
     """Return the items that are the expressions of GROUP BY."""
     assert block.group is not None
     items = [text.item(*each) for each in text.split(*block.select)]
-    if any(item.kind == "star" for item in items):
+    if any(item.kind == "star" for item in items) or any(is_generator(text, at) for at in range(*block.select)):
+        # A generator makes several rows of a group.
         return ()
     texts = [_words(text, item.start, item.end) for item in items]
     aliases = [None if item.name is None else item.name.lower() for item in items]
