@@ -100,7 +100,7 @@ def _mirror(spark: SparkSession, directory: Path, name: str) -> StreamingQuery:
         history=name == "versions",
         checkpoint=directory / "checkpoints" / name,
         name=name,
-        options=_options(directory),
+        to_options=_options(directory),
     ).start()
 
 

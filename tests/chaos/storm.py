@@ -155,6 +155,13 @@ def _wait_for_workers(driver: Actor, seconds: float = 5) -> list[psutil.Process]
     return workers
 
 
+def wait_for_start(directory: Path, driver: Actor) -> None:
+    """Wait until a driver runs, or fail with what it has said if it ends before."""
+    running = directory / "running"
+    wait_for(lambda: running.exists() or driver.process.poll() is not None, 120)
+    assert running.exists(), f"the driver did not start (seed {SEED}): {driver.said()}"
+
+
 def wait_for(condition: Callable[[], bool], seconds: float) -> None:
     """Wait for a condition that another process fulfils, or fail after a time."""
     deadline = time.monotonic() + seconds

@@ -18,7 +18,7 @@ from headrace.testing.effort import THOROUGH, thorough
 from headrace.testing.processes import CONTEXT
 from headrace_lake.maintenance import LakeStore
 from tests.chaos import lake_actors, lake_batches
-from tests.chaos.storm import KILLS, SEED, Actor, random_victims, storm, wait_for
+from tests.chaos.storm import KILLS, SEED, Actor, random_victims, storm, wait_for, wait_for_start
 from tests.lake import ducklakes
 from tests.lake.jobs import STATE, TARGETS
 
@@ -157,7 +157,7 @@ def test_rows_and_marker_of_a_join_beside_a_database_agree_after_each_kill(
     number = 0
     for kill in range(KILLS):
         context = f"seed {SEED}, kill {kill}"
-        wait_for((tmp_path / "running").exists, 120)
+        wait_for_start(tmp_path, driver)
         if chance.random() < 0.7:
             wait_for(partial(has_more, number), 120)
         for _ in range(chance.randrange(1, 6)):
@@ -192,7 +192,7 @@ def test_lake_tables_have_their_results_after_kills_beside_another_program(
     driver = Actor("lake_actors", tmp_path, "driver", *names)
     actors_of.append(driver)
     # The targets of new mirrors must be empty.
-    wait_for((tmp_path / "running").exists, 120)
+    wait_for_start(tmp_path, driver)
     columns = "3" if "copy" in names else "0"
     writers = [
         Actor("lake_actors", tmp_path, "writer", str(SEED), columns),
