@@ -29,6 +29,7 @@ from headrace.errors import HeadraceError
 from headrace.ports import Store
 from headrace_lake.maintenance import LakeStore
 from tests.lake import ducklakes, icebergs, lakes
+from tests.lake.buckets import URL, TestBucket
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +60,8 @@ def create(directory: Path, kind: str) -> tuple[Store, LakeStore]:
         lake = headrace.open(f"ducklake+{database}", create=True, data=str(where / "files"))
     elif kind == "delta":
         lake = headrace.open(f"delta://{where}", create=True)
+    elif place := _bucket(directory):
+        lake = place.open()
     else:
         if kind == "iceberg in postgres":
             icebergs.use_postgres(where)
@@ -74,11 +77,21 @@ def create(directory: Path, kind: str) -> tuple[Store, LakeStore]:
 def opened(directory: Path) -> LakeStore:
     """Return the lake."""
     url = (directory / "url").read_text()
-    # A catalog in PostgreSQL does not know it.
-    options: dict[str, Any] = {"warehouse": str(directory / "lake")} if url.startswith("iceberg") else {}
+    options: dict[str, Any] = {}
+    if url.startswith("iceberg"):
+        # A catalog in PostgreSQL does not know it.
+        options = {"warehouse": str(directory / "lake")}
+    elif place := _bucket(directory):
+        options = place.options
     lake = headrace.open(url, **options)
     assert isinstance(lake, LakeStore)
     return lake
+
+
+def _bucket(directory: Path) -> TestBucket | None:
+    """Return the bucket of the lake, if a server is for it."""
+    file = directory / "endpoint"
+    return TestBucket(URL, file.read_text(), directory / "home") if file.exists() else None
 
 
 # -- the driver ---------------------------------------------------------------------------------------------------
@@ -86,8 +99,10 @@ def opened(directory: Path) -> LakeStore:
 
 def _options(directory: Path) -> dict[str, str]:
     """Return the options of Spark for the lake."""
-    url = (directory / "url").read_text()
-    return {"icebergWarehouse": str(directory / "lake")} if url.startswith("iceberg") else {}
+    if (directory / "url").read_text().startswith("iceberg"):
+        return {"icebergWarehouse": str(directory / "lake")}
+    place = _bucket(directory)
+    return {} if place is None else place.spark_options
 
 
 def _mirror(spark: SparkSession, directory: Path, name: str) -> StreamingQuery:
@@ -263,8 +278,13 @@ def _condition(keys: list[int]) -> str:
     return f"id IN ({', '.join(map(str, keys))})"
 
 
+def _delta(where: Path, table: str) -> DeltaTable:
+    place = _bucket(where.parent)
+    return lakes.foreign(where, table) if place is None else place.foreign(table)
+
+
 def _append_to_delta(where: Path, table: str, keys: list[int]) -> None:
-    write_deltalake(str(where / table), _rows(keys), mode="append", schema_mode="merge")
+    write_deltalake(_delta(where, table), _rows(keys), mode="append", schema_mode="merge")
 
 
 def _append_to_iceberg(where: Path, table: str, keys: list[int]) -> None:
@@ -288,9 +308,9 @@ def _duckdb(where: Path, statement: str) -> list[list[Any]]:
 _ACTIONS: Mapping[str, Mapping[str, Action]] = {
     "delta": {
         "append": _append_to_delta,
-        "delete": lambda where, table, keys: DeltaTable(str(where / table)).delete(_condition(keys)),
-        "optimize": lambda where, table, _: DeltaTable(str(where / table)).optimize.compact(),
-        "clean": lambda where, table, _: DeltaTable(str(where / table)).vacuum(
+        "delete": lambda where, table, keys: _delta(where, table).delete(_condition(keys)),
+        "optimize": lambda where, table, _: _delta(where, table).optimize.compact(),
+        "clean": lambda where, table, _: _delta(where, table).vacuum(
             0, dry_run=False, enforce_retention_duration=False
         ),
     },
@@ -312,8 +332,8 @@ _ACTIONS: Mapping[str, Mapping[str, Action]] = {
 
 def read(where: Path, url: str, table: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the rows as delta-rs, pyiceberg or DuckDB reads them."""
-    if url.startswith("delta:"):
-        query = QueryBuilder().register("t", lakes.foreign(where, table)).execute("SELECT * FROM t")
+    if url.startswith("delta"):
+        query = QueryBuilder().register("t", _delta(where, table)).execute("SELECT * FROM t")
         return pa.table(query.read_all()).select(names).to_pylist()  # type: ignore[no-any-return]
     if url.startswith("iceberg"):
         return icebergs.foreign(where, table).scan().to_arrow().select(names).to_pylist()  # type: ignore[no-any-return]

@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,28 @@ from headrace.testing.processes import CONTEXT
 from headrace_lake.maintenance import LakeStore
 from tests.chaos import lake_actors, lake_batches
 from tests.chaos.storm import KILLS, SEED, Actor, random_victims, storm, wait_for, wait_for_start
-from tests.lake import ducklakes
+from tests.lake import buckets, ducklakes
 from tests.lake.jobs import STATE, TARGETS
 
+BUCKET = "delta in a bucket"
 KINDS = [
     "delta",
     pytest.param("ducklake", marks=ducklakes.needs_referee),
     "iceberg",
     "iceberg in postgres",
+    pytest.param(BUCKET, marks=pytest.mark.skipif(buckets.PROGRAM is None, reason="moto's server is not installed")),
 ]
+
+
+@pytest.fixture
+def served(tmp_path: Path, kind: str) -> Iterator[None]:
+    """Starts the server of a lake in a bucket."""
+    if kind != BUCKET:
+        yield
+        return
+    with buckets.bucket(tmp_path) as place:
+        (tmp_path / "endpoint").write_text(place.endpoint)
+        yield
 
 
 def check(directory: Path, source: Store, lake: LakeStore, names: list[str], context: str) -> None:
@@ -78,6 +92,7 @@ def _check_others(directory: Path, found: set[int], context: str) -> None:
     assert done - deleting <= found <= tried - deleted, context
 
 
+@pytest.mark.usefixtures("served")
 @pytest.mark.parametrize("several", [False, True] if THOROUGH else [True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_files_and_marker_of_a_lake_agree_after_each_kill(tmp_path: Path, kind: str, several: bool) -> None:
@@ -183,6 +198,7 @@ def test_rows_and_marker_of_a_join_beside_a_database_agree_after_each_kill(
 
 @pytest.mark.storm
 @pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("served")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("names", [["copy", "versions"], ["merged", "totals"]], ids=["mirrors", "queries"])
 def test_lake_tables_have_their_results_after_kills_beside_another_program(

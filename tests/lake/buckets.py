@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
+
 import headrace
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store
@@ -24,6 +26,7 @@ from tests.lake.jobs import write
 # Older ones than 5.2.5 do not end the uploads of Arrow: not any one of the machine.
 PROGRAM = os.environ.get("HEADRACE_MOTO_SERVER") or shutil.which("moto_server", path=Path(sys.executable).parent)
 SECRET = "a-secret-key"
+URL = "delta+s3://lake/some where"
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,25 @@ class TestBucket:
         return {"endpoint": self.endpoint, "home": str(self.home), **keys}
 
     @property
+    def spark_options(self) -> dict[str, str]:
+        """The options of Spark and SQL."""
+        return {
+            "deltaHome": str(self.home),
+            "deltaEndpoint": self.endpoint,
+            "deltaRegion": "us-east-1",
+            "deltaAccessKeyId": "key",
+            "deltaSecretAccessKey": SECRET,
+        }
+
+    @property
     def storage_options(self) -> dict[str, str]:
         """The options of deltalake, for another program."""
         keys = {"aws_access_key_id": "key", "aws_secret_access_key": SECRET, "aws_region": "us-east-1"}
         return {"aws_endpoint": self.endpoint, "aws_allow_http": "true", **keys}
+
+    def foreign(self, table: str) -> DeltaTable:
+        """Return a table as another program opens it."""
+        return DeltaTable(f"{self.url.removeprefix('delta+')}/{table}", storage_options=self.storage_options)
 
     def open(self) -> Store:
         """Open the store."""
@@ -65,7 +83,7 @@ def bucket(directory: Path) -> Iterator[TestBucket]:
     endpoint = f"http://127.0.0.1:{port}"
     try:
         _create(f"{endpoint}/lake")
-        yield TestBucket("delta+s3://lake/some where", endpoint, directory / "home")
+        yield TestBucket(URL, endpoint, directory / "home")
     finally:
         server.terminate()
         server.wait()

@@ -48,7 +48,7 @@ def store(place: TestBucket) -> Iterator[Store]:
 
 def theirs(place: TestBucket, name: str = "t") -> DeltaTable:
     """Return a table as another program opens it."""
-    return DeltaTable(f"s3://lake/some where/{name}", storage_options=place.storage_options)
+    return place.foreign(name)
 
 
 def rows_of(place: TestBucket, name: str = "t") -> list[dict[str, Any]]:
@@ -154,8 +154,7 @@ def test_messages_have_no_secrets(store: Store, place: TestBucket, monkeypatch: 
 
 
 def test_streams_into_and_out_of_a_bucket(spark: SparkSession, tmp_path: Path, store: Store, place: TestBucket) -> None:
-    keys = {"deltaAccessKeyId": "key", "deltaSecretAccessKey": SECRET, "deltaRegion": "us-east-1"}
-    options = {"deltaEndpoint": place.endpoint, "deltaHome": str(place.home), **keys}
+    options = place.spark_options
     store.table("t").put([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
     store.create_tunnel("t", "copy")
     for _ in range(2):
