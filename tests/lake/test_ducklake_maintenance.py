@@ -299,6 +299,28 @@ def test_vacuum_deletes_orphans_and_replaced_files_of_some_age(
     assert len(list(store.table("t"))) == 12
 
 
+@needs_referee
+@pytest.mark.usefixtures("small")
+def test_compaction_widens_bounds_that_duckdb_has_narrowed(store: Store, url: str, tmp_path: Path) -> None:
+    put(store, *range(4), name="a")
+    put(store, 4, name="k")
+    put(store, 5, name="\u00e9")
+    store.table("t").delete({"id": 0})
+    wanted = "SELECT id FROM lake.t WHERE name >= 'k' ORDER BY id"
+    # It takes the last of the texts in the catalog for `\\xC3\\xA9`.
+    rewrite = "CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0)"
+    assert referee(url, tmp_path, wanted, rewrite, wanted)[::2] == [[[4], [5]], []]
+    (finding,) = maintained(store).check()
+    assert (finding.status, finding.found, finding.remedy) == (
+        Status.FAIL,
+        "column name has a value outside of the bounds of the table",
+        "headrace lake compact widens them",
+    )
+    maintained(store).compact()
+    assert referee(url, tmp_path, wanted) == [[[4], [5]]]
+    assert [each.status for each in maintained(store).check()] == [Status.OK]
+
+
 @pytest.mark.usefixtures("small")
 def test_a_check_finds_what_readers_would_get_wrong(
     store: Store, url: str, tmp_path: Path, run: Callable[..., Any]

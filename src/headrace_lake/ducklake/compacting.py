@@ -16,8 +16,10 @@ from psycopg import sql
 from headrace.rows.by_position import sort_indices
 from headrace.rows.fields import with_fields
 from headrace_lake import data_files
+from headrace_lake.ducklake.columns import every
 from headrace_lake.ducklake.partitions import FilePartition
 from headrace_lake.ducklake.state import LakeFile, stored_rows
+from headrace_lake.ducklake.statistics import ColumnStatistics
 from headrace_lake.ducklake.writing import (
     ROW_COLUMN,
     SNAPSHOT_COLUMN,
@@ -84,6 +86,7 @@ def flush(table: SnapshotTable) -> int | None:
             table.run("DELETE FROM {c}.{table}", table=sql.Identifier(inlined.name))
     if count is not None:
         _count_bytes(table)
+        _widen(table)
     return count
 
 
@@ -99,6 +102,7 @@ def merge(table: SnapshotTable, merged: Sequence[LakeFile]) -> int:
     count = _write(table, rows, own, merged[0].partition)
     _remove(table, [file.id for file in merged])
     _count_bytes(table)
+    _widen(table)
     return count
 
 
@@ -235,3 +239,23 @@ def _count_bytes(table: SnapshotTable) -> None:
         " WHERE table_id = {table}",
         table=table.definition.id,
     )
+
+
+def _widen(table: SnapshotTable) -> None:
+    """Widen the bounds of a table by those of its files.
+
+    DuckDB 1.5.5 computes them anew when it rewrites files, and reads texts of the catalog in another form: then its
+    conditions leave out rows. A column without bounds is not narrowed.
+    """
+    kinds = {column.id: column.kind for column in every(table.definition.columns)}
+    found: dict[int, ColumnStatistics] = {}
+    for row in table.rows(
+        "SELECT column_id AS id, f.null_count AS nulls, f.min_value AS low, f.max_value AS high, f.contains_nan AS nan"
+        " FROM {c}.ducklake_file_column_stats f JOIN {c}.ducklake_table_column_stats t USING (table_id, column_id)"
+        " WHERE table_id = {table} AND t.min_value IS NOT NULL AND t.max_value IS NOT NULL",
+        table=table.definition.id,
+    ):
+        number = row["id"]
+        each = ColumnStatistics(kinds[number], 0, row["nulls"] or 0, row["low"], row["high"], row["nan"])
+        found[number] = found[number].merged(each) if number in found else each
+    table.widen(found)

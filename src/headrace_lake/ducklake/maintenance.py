@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from headrace.errors import HeadraceError, StoreDamagedError, StoreError
 from headrace.model.findings import Finding, Status
 from headrace.model.tables.conditions import KeyRange
@@ -20,6 +22,7 @@ from headrace_lake.ducklake.catalog import Definition, Snapshot
 from headrace_lake.ducklake.columns import every
 from headrace_lake.ducklake.database import LakeDatabase
 from headrace_lake.ducklake.state import LakeFile, State
+from headrace_lake.ducklake.statistics import statistics_of
 from headrace_lake.ducklake.values import is_same_bound, wider
 from headrace_lake.maintenance import (
     RETENTION_SECONDS,
@@ -107,15 +110,16 @@ class DuckLakeMaintenance:
     def check(self) -> list[Finding]:
         name = f"Table {self._name}"
         try:
-            found, problems, unused = self._database.read(self._checked)
+            found, problems, narrow, unused = self._database.read(self._checked)
         except HeadraceError as error:
             return [Finding(name, Status.WARN, str(error))]
         try:
             problems += _problems(found)
         except (MissingFileError, StoreDamagedError) as error:
             problems.append(str(error))
-        if problems:
-            return [Finding(name, Status.FAIL, "; ".join(problems), "restore the files, or load the table again")]
+        if problems or narrow:
+            remedy = "restore the files, or load the table again" if problems else "headrace lake compact widens them"
+            return [Finding(name, Status.FAIL, "; ".join([*problems, *narrow]), remedy)]
         text = f"{found.count()} rows, {found.inlined.num_rows} of them in the catalog; {len(found.files)} files"
         if found.schema.primary_key:
             text += "; all keys are different"
@@ -124,12 +128,13 @@ class DuckLakeMaintenance:
             return [Finding(name, Status.WARN, f"{text}; {unused} files of writers that have died", remedy)]
         return [Finding(name, Status.OK, text)]
 
-    def _checked(self, bulk: Bulk) -> tuple[State, list[str], int]:
-        """Return the rows of the table, what is wrong in the catalog, and the number of orphans."""
+    def _checked(self, bulk: Bulk) -> tuple[State, list[str], list[str], int]:
+        """Return the rows of the table, the files and the bounds that are wrong, and the number of orphans."""
         definition = self._database.definition(bulk, self._name)
-        problems = [*self._missing_files(bulk, definition), *self._narrow_statistics(bulk, definition)]
-        unused = len(self._orphans(bulk, definition, RETENTION_SECONDS))
-        return state.load(self._lake, bulk, definition), problems, unused
+        found = state.load(self._lake, bulk, definition)
+        missing = list(self._missing_files(bulk, definition))
+        narrow = list(dict.fromkeys(self._narrow_statistics(bulk, definition, found.inlined)))
+        return found, missing, narrow, len(self._orphans(bulk, definition, RETENTION_SECONDS))
 
     def _missing_files(self, bulk: Bulk, definition: Definition) -> Iterator[str]:
         """Yield the files of all snapshots that do not exist as the catalog has them."""
@@ -144,20 +149,30 @@ class DuckLakeMaintenance:
             if not path.exists() or path.stat().st_size != row["size"]:
                 yield f"file {path.name} does not exist as the catalog has it"
 
-    def _narrow_statistics(self, bulk: Bulk, definition: Definition) -> Iterator[str]:
-        """Yield the columns whose bounds in the whole table exclude those of a file: readers would skip its rows."""
+    def _narrow_statistics(self, bulk: Bulk, definition: Definition, inlined: pa.Table) -> Iterator[str]:
+        """Yield the columns whose bounds in the whole table exclude some of its rows: readers would skip them."""
         kinds = {column.id: column for column in every(definition.columns)}
-        for row in self._lake.rows(
+        known = self._lake.rows(
             bulk,
-            "SELECT t.column_id, t.min_value AS table_low, t.max_value AS table_high, f.min_value AS low,"
-            " f.max_value AS high FROM {c}.ducklake_table_column_stats t JOIN {c}.ducklake_file_column_stats f"
-            " USING (table_id, column_id) JOIN {c}.ducklake_data_file d USING (data_file_id)"
-            " WHERE t.table_id = {table} AND d.end_snapshot IS NULL",
+            "SELECT column_id AS id, min_value AS low, max_value AS high FROM {c}.ducklake_table_column_stats"
+            " WHERE table_id = {table}",
             table=definition.id,
-        ):
-            column = kinds[row["column_id"]]
+        )
+        found = self._lake.rows(
+            bulk,
+            "SELECT f.column_id AS id, f.min_value AS low, f.max_value AS high FROM {c}.ducklake_file_column_stats f"
+            " JOIN {c}.ducklake_data_file d USING (data_file_id)"
+            " WHERE f.table_id = {table} AND d.end_snapshot IS NULL",
+            table=definition.id,
+        )
+        if inlined.num_rows:
+            of_rows = statistics_of(inlined, definition.columns)
+            found += [{"id": number, "low": each.low, "high": each.high} for number, each in of_rows.items()]
+        bounds = {row["id"]: row for row in known}
+        for row in found:
+            column = kinds[row["id"]]
             for side in ("low", "high"):
-                bound = row[f"table_{side}"]
+                bound = bounds[column.id][side] if column.id in bounds else None
                 widest = wider(column.kind, bound, row[side], up=side == "high")
                 if bound is not None and widest is not None and not is_same_bound(column.kind, bound, widest):
                     yield f"column {column.name} has a value outside of the bounds of the table"

@@ -214,6 +214,60 @@ class SnapshotTable:
             until=None if bounds is None else bounds["max"].as_py(),
         )
 
+    def widen(self, found: Mapping[int, ColumnStatistics], *, is_first: bool = False) -> None:
+        """Widen the statistics of the table by those of some rows.
+
+        A column that was added to a table with rows has none: those of the new rows would exclude the old ones.
+
+        Args:
+            is_first: the table has had no other rows.
+        """
+        known = {
+            row["column_id"]: row
+            for row in self.rows(
+                "SELECT column_id, contains_null, contains_nan, min_value, max_value"
+                " FROM {c}.ducklake_table_column_stats WHERE table_id = {table}",
+                table=self.definition.id,
+            )
+        }
+        new, wider = [], []
+        for column, each in found.items():
+            row = known.get(column)
+            if row is None:
+                new.append((self.definition.id, column, each.nulls > 0, each.nan, each.low, each.high))
+                continue
+            before = ColumnStatistics(
+                each.kind,
+                0,
+                int(row["contains_null"] is not False),
+                row["min_value"],
+                row["max_value"],
+                row["contains_nan"],
+            )
+            after = before.merged(each)
+            if (after.nulls > 0, after.low, after.high, after.nan) != (
+                row["contains_null"],
+                before.low,
+                before.high,
+                before.nan,
+            ):
+                wider.append((column, after.nulls > 0, after.nan, after.low, after.high))
+        if new and is_first:
+            self.run(
+                "INSERT INTO {c}.ducklake_table_column_stats (table_id, column_id, contains_null, contains_nan,"
+                " min_value, max_value) VALUES {rows}",
+                rows=_values(new),
+            )
+        if wider:
+            self.run(
+                "UPDATE {c}.ducklake_table_column_stats t SET contains_null = n.nulls::boolean,"
+                " contains_nan = n.nan::boolean, min_value = n.low::varchar, max_value = n.high::varchar"
+                " FROM (VALUES {rows}) AS n (column_id, nulls, nan, low, high)"
+                " WHERE t.table_id = {table} AND t.column_id = n.column_id",
+                rows=_values(wider),
+                table=self.definition.id,
+            )
+
 
 @dataclass
 class TableChange(SnapshotTable):
@@ -255,12 +309,12 @@ class TableChange(SnapshotTable):
             staged = True
         if alive.num_rows:
             found = statistics_of(alive, self.definition.columns)
-            first, size = self._row_ids(alive.num_rows), 0
+            first = self._row_ids(alive.num_rows)
             if inlines:
                 self._inline(first)
             else:
-                size = self._write_files(alive, first)
-            self._add_statistics(found, size, is_first=first == 0)
+                self._write_files(alive, first)
+            self.widen(found, is_first=first == 0)
         if staged:
             self.run("DROP TABLE pg_temp.{stage}", stage=sql.Identifier(STAGE))
         return [f"{name}:{self.definition.id}" for name in _CHANGES if name in self._done]
@@ -404,15 +458,19 @@ class TableChange(SnapshotTable):
         self.snapshot.new_file_id()
         self._done.add("inlined_insert")
 
-    def _write_files(self, rows: pa.Table, first: int) -> int:
-        """Write rows into files; return their size."""
+    def _write_files(self, rows: pa.Table, first: int) -> None:
+        """Write rows into files."""
         self._done.add("inserted_into_table")
         size = 0
         for partition, part in self.definition.divided(rows, rows):
             for start in range(0, part.num_rows, _FILE_ROWS):
                 size += self._write_file(part.slice(start, _FILE_ROWS), first + start, partition)
             first += part.num_rows
-        return size
+        self.run(
+            "UPDATE {c}.ducklake_table_stats SET file_size_bytes = file_size_bytes + {size} WHERE table_id = {table}",
+            size=size,
+            table=self.definition.id,
+        )
 
     def _write_file(self, rows: pa.Table, first: int, partition: FilePartition | None) -> int:
         definition = self.definition
@@ -421,64 +479,6 @@ class TableChange(SnapshotTable):
         typed = with_fields(rows, definition.fields)
         _, _, size = self.add_file(typed, first, partition)
         return size
-
-    def _add_statistics(self, found: Mapping[int, ColumnStatistics], size: int, *, is_first: bool) -> None:
-        """Widen the statistics of the table by those of new rows.
-
-        A column that was added to a table with rows has none: those of the new rows would exclude the old ones.
-        """
-        if size:
-            self.run(
-                "UPDATE {c}.ducklake_table_stats SET file_size_bytes = file_size_bytes + {size}"
-                " WHERE table_id = {table}",
-                size=size,
-                table=self.definition.id,
-            )
-        known = {
-            row["column_id"]: row
-            for row in self.rows(
-                "SELECT column_id, contains_null, contains_nan, min_value, max_value"
-                " FROM {c}.ducklake_table_column_stats WHERE table_id = {table}",
-                table=self.definition.id,
-            )
-        }
-        new, wider = [], []
-        for column, each in found.items():
-            row = known.get(column)
-            if row is None:
-                new.append((self.definition.id, column, each.nulls > 0, each.nan, each.low, each.high))
-                continue
-            before = ColumnStatistics(
-                each.kind,
-                0,
-                int(row["contains_null"] is not False),
-                row["min_value"],
-                row["max_value"],
-                row["contains_nan"],
-            )
-            after = before.merged(each)
-            if (after.nulls > 0, after.low, after.high, after.nan) != (
-                row["contains_null"],
-                before.low,
-                before.high,
-                before.nan,
-            ):
-                wider.append((column, after.nulls > 0, after.nan, after.low, after.high))
-        if new and is_first:
-            self.run(
-                "INSERT INTO {c}.ducklake_table_column_stats (table_id, column_id, contains_null, contains_nan,"
-                " min_value, max_value) VALUES {rows}",
-                rows=_values(new),
-            )
-        if wider:
-            self.run(
-                "UPDATE {c}.ducklake_table_column_stats t SET contains_null = n.nulls::boolean,"
-                " contains_nan = n.nan::boolean, min_value = n.low::varchar, max_value = n.high::varchar"
-                " FROM (VALUES {rows}) AS n (column_id, nulls, nan, low, high)"
-                " WHERE t.table_id = {table} AND t.column_id = n.column_id",
-                rows=_values(wider),
-                table=self.definition.id,
-            )
 
 
 def internal_field(name: str) -> pa.Field:
