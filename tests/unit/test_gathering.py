@@ -424,6 +424,11 @@ def test_total_orders_are_accepted(sql: str) -> None:
             "arbitrary rows",
         ),
         ("SELECT id, v FROM orders, (VALUES (1), (2)) t (v) ORDER BY id LIMIT 1", "arbitrary rows"),
+        # A struct in VALUES is two columns.
+        (
+            "SELECT id, row_number() OVER (ORDER BY id, x) AS r FROM orders, (VALUES STRUCT(1, 2), (1, 3)) v (x, y)",
+            "arbitrary",
+        ),
         ("SELECT id, v FROM orders, (SELECT 1 AS v UNION ALL SELECT 2) t ORDER BY id LIMIT 1", "arbitrary rows"),
         ("SELECT id, q FROM orders LATERAL VIEW explode(array(1, 2)) t AS q ORDER BY id LIMIT 1", "arbitrary rows"),
         ("SELECT id, row_number() OVER (ORDER BY id) AS r FROM orders, explode(array(1, 2)) t", "arbitrary"),

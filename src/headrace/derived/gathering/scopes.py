@@ -131,7 +131,8 @@ class _Reader:
     def _values(self, first: int) -> _Answer:
         """Return the columns of VALUES."""
         text, number = self._text, self.model.make()
-        count = len(text.split(first + 1, text.closing[first])) if text.is_symbol(first, "(") else 1
+        opening = first + text.is_word(first, "STRUCT")
+        count = len(text.split(opening + 1, text.closing[opening])) if text.is_symbol(opening, "(") else 1
         places = [Place(number, f"column {each}") for each in range(count)]
         return self._answer(number, [(f"col{n}", (place,)) for n, place in enumerate(places, 1)], places)
 
