@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import QueryBuilder, write_deltalake
 
 import headrace
 from headrace.errors import HeadraceError, NotFoundError, OptionError, StoreError
@@ -46,13 +46,8 @@ def store(place: TestBucket) -> Iterator[Store]:
         yield found
 
 
-def theirs(place: TestBucket, name: str = "t") -> DeltaTable:
-    """Return a table as another program opens it."""
-    return place.foreign(name)
-
-
 def rows_of(place: TestBucket, name: str = "t") -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = theirs(place, name).to_pyarrow_table().sort_by("id").to_pylist()
+    found: list[dict[str, Any]] = place.foreign(name).to_pyarrow_table().sort_by("id").to_pylist()
     return found
 
 
@@ -66,7 +61,7 @@ def test_tables_in_a_bucket(store: Store, place: TestBucket) -> None:
     table.delete({"id": 1})
     expected = [{"id": number, "name": "y/ü %", "at": None} for number in range(2, 6)]
     assert list(table) == rows_of(place, "a/b") == expected
-    theirs(place, "a/b").optimize.compact()
+    place.foreign("a/b").optimize.compact()
     assert replay(drain(tunnel), whole_rows=True) == state_of(table)
     table.put({"id": 9, "name": "y/ü %"})
     assert maintenance.compact(table).after == 1
@@ -96,7 +91,7 @@ def test_deletion_vectors_in_a_bucket(store: Store, place: TestBucket) -> None:
         table.put({"id": number, "name": "new"})
     assert sum(file.deleted_rows for file in table.snapshot().files) == 9
     assert [row["name"] for row in table] == 9 * ["new"] + 91 * ["old"]
-    query = QueryBuilder().register("v", theirs(place, "v")).execute("SELECT count(*) FROM v WHERE name = 'new'")
+    query = QueryBuilder().register("v", place.foreign("v")).execute("SELECT count(*) FROM v WHERE name = 'new'")
     assert pa.table(query.read_all()).column(0).to_pylist() == [9]
     # Version 10 has a checkpoint.
     assert [found.status for found in maintenance.check(table)] == [Status.OK]
@@ -112,7 +107,7 @@ def test_writers_at_the_same_time_lose_nothing(store: Store, place: TestBucket) 
         writer.join(60)
     expected = [100 * writer + number for writer in range(3) for number in range(COMMITS)]
     assert [row["id"] for row in rows_of(place)] == expected
-    assert theirs(place).version() == 3 * COMMITS
+    assert place.foreign("t").version() == 3 * COMMITS
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -125,7 +120,7 @@ def test_a_driver_that_is_killed_publishes_each_batch_once(store: Store, place: 
     assert [row["name"] for row in rows_of(place)] == [f"job {batch}" for batch in range(4)]
     assert [row["id"] for row in rows_of(place, "u")] == [3]
     for name in ("t", "u"):
-        batches = [each["headrace"]["batch"] for each in theirs(place, name).history() if "headrace" in each]
+        batches = [each["headrace"]["batch"] for each in place.foreign(name).history() if "headrace" in each]
         assert batches == [3, 2, 1, 0]
 
 
@@ -147,7 +142,7 @@ def test_messages_have_no_secrets(store: Store, place: TestBucket, monkeypatch: 
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     with headrace.open(place.url, home=str(place.home)) as again:
         assert again.table("t").put({"id": 1, "name": "a"}) == 1
-    theirs(place).alter.set_table_properties({"delta.appendOnly": "true"})
+    place.foreign("t").alter.set_table_properties({"delta.appendOnly": "true"})
     with pytest.raises(HeadraceError) as refused:
         store.table("t").put({"id": 1, "name": "a"})
     assert SECRET not in str(refused.value)

@@ -307,7 +307,7 @@ def test_compaction_widens_bounds_that_duckdb_has_narrowed(store: Store, url: st
     put(store, 5, name="\u00e9")
     store.table("t").delete({"id": 0})
     wanted = "SELECT id FROM lake.t WHERE name >= 'k' ORDER BY id"
-    # It takes the last of the texts in the catalog for `\\xC3\\xA9`.
+    # It takes the last of the texts in the catalog for `\xC3\xA9`.
     rewrite = "CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0)"
     assert referee(url, tmp_path, wanted, rewrite, wanted)[::2] == [[[4], [5]], []]
     (finding,) = maintained(store).check()

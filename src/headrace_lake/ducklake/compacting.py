@@ -85,8 +85,7 @@ def flush(table: SnapshotTable) -> int | None:
                 count += _write(table, *pieces, partition)
             table.run("DELETE FROM {c}.{table}", table=sql.Identifier(inlined.name))
     if count is not None:
-        _count_bytes(table)
-        _widen(table)
+        _renew_statistics(table)
     return count
 
 
@@ -101,8 +100,7 @@ def merge(table: SnapshotTable, merged: Sequence[LakeFile]) -> int:
     rows, own = (pa.concat_tables(each) for each in zip(*parts, strict=True))
     count = _write(table, rows, own, merged[0].partition)
     _remove(table, [file.id for file in merged])
-    _count_bytes(table)
-    _widen(table)
+    _renew_statistics(table)
     return count
 
 
@@ -232,21 +230,18 @@ def _remove(table: SnapshotTable, numbers: Sequence[int]) -> None:
         )
 
 
-def _count_bytes(table: SnapshotTable) -> None:
+def _renew_statistics(table: SnapshotTable) -> None:
+    """Count the bytes of a table's current files, and widen its bounds by those of all files.
+
+    DuckDB 1.5.5 computes the bounds anew when it rewrites files, and reads texts of the catalog in another form: then
+    its conditions leave out rows. A column without bounds is not narrowed.
+    """
     table.run(
         "UPDATE {c}.ducklake_table_stats SET file_size_bytes = coalesce((SELECT sum(file_size_bytes)::bigint"
         " FROM {c}.ducklake_data_file WHERE table_id = {table} AND end_snapshot IS NULL), 0)"
         " WHERE table_id = {table}",
         table=table.definition.id,
     )
-
-
-def _widen(table: SnapshotTable) -> None:
-    """Widen the bounds of a table by those of its files.
-
-    DuckDB 1.5.5 computes them anew when it rewrites files, and reads texts of the catalog in another form: then its
-    conditions leave out rows. A column without bounds is not narrowed.
-    """
     kinds = {column.id: column.kind for column in every(table.definition.columns)}
     found: dict[int, ColumnStatistics] = {}
     for row in table.rows(

@@ -61,7 +61,7 @@ def object_of(text: str | None) -> dict[str, Any]:
     try:
         values = json.loads(text or "")
         if isinstance(values, dict):
-            # An escape such as \\ud800 is half of a character.
+            # An escape such as \ud800 is half of a character.
             json_object(values).encode()
             return values
     except RecursionError:

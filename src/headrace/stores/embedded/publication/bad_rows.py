@@ -96,9 +96,9 @@ def _forget(
     connection: apsw.Connection, bad: EmbeddedTable, good: pa.Table, schema: TableSchema, version: int, ts: int
 ) -> None:
     """Remove the bad rows with the keys of rows that the table takes."""
-    gone = shared.of_keys(_stored(connection, bad, [KEY, "row"]), [good], schema, _same)
-    if gone.num_rows:
-        bad.apply(connection, RowChange.DELETE, gone, version, ts)
+    taken = shared.of_keys(_stored(connection, bad, [KEY, "row"]), [good], schema, _same)
+    if taken.num_rows:
+        bad.apply(connection, RowChange.DELETE, taken, version, ts)
 
 
 def _stored(connection: apsw.Connection, bad: EmbeddedTable, columns: Sequence[str]) -> pa.Table:

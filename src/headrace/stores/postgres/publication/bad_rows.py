@@ -64,8 +64,8 @@ def forget(bulk: Bulk, table: TableLayout, bad: TableLayout, keys: Callable[[], 
     """
     stored = _stored(bulk, bad, [KEY, "row"])
     if stored.num_rows:
-        gone = shared.of_keys(stored, keys(), table.schema, partial(_canonical, table))
-        _apply(bulk, bad, RowChange.DELETE, gone, path)
+        taken = shared.of_keys(stored, keys(), table.schema, partial(_canonical, table))
+        _apply(bulk, bad, RowChange.DELETE, taken, path)
 
 
 def alter(bulk: Bulk, change: AlteredTable, table: TableLayout, bad: TableLayout, path: str) -> None:
