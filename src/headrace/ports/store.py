@@ -254,6 +254,18 @@ class Store(Port):
             "this store keeps no bad rows", received=repr(table), valid="an embedded store or a PostgreSQL database"
         )
 
+    def _check_has_bad_rows(self, table: str) -> None:
+        """Raise `NotFoundError` if a table or its table of bad rows does not exist."""
+        self.table(table)
+        try:
+            self.table(table_name(table))
+        except NotFoundError:
+            raise NotFoundError(
+                f"table {table!r} has no table of bad rows",
+                received=f"no table {table_name(table)!r}",
+                remedy="a stream or mirror into the table with badRows = 'table' creates it when it starts",
+            ) from None
+
     def diagnose(self, table: str | None = None) -> list[Finding]:
         """Check the store or its service, and the rights of the user, for `headrace doctor`.
 

@@ -361,6 +361,7 @@ class EmbeddedStore(Store):
         return EmbeddedPublisher(self._database, job, sink)
 
     def retry_bad_rows(self, table: str) -> RetriedRows:
+        self._check_has_bad_rows(table)
         written, bad = (EmbeddedTable(self._database, name) for name in (table, table_name(table)))
         with self._database.write() as connection:
             retried = retry(connection, written, bad, *stamp(connection))

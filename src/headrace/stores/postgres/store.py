@@ -357,6 +357,7 @@ class PostgresStore(Store):
         super().create_bad_rows(table)
 
     def retry_bad_rows(self, table: str) -> RetriedRows:
+        self._check_has_bad_rows(table)
         written, bad = (self.table(name).layout() for name in (table, table_name(table)))
         retried = self._connection.run_bulk(lambda bulk: retry(bulk, self._connection, written, bad))
         failpoints.reach("published")

@@ -13,7 +13,7 @@ import pytest
 from headrace.batches.sinks.bad_rows import bad_rows_of, prepare
 from headrace.batches.sinks.batch_writer import BatchWriter
 from headrace.batches.sinks.targets import TableTarget
-from headrace.errors import OptionError, SchemaError
+from headrace.errors import NotFoundError, OptionError, SchemaError
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import Column
@@ -266,6 +266,15 @@ def test_keys_of_any_length_and_rows_of_any_value_come_back(store: Store) -> Non
     publish(store, 1, [row(long, None)])
     publish(store, 2, [row(long, 3)])
     assert bad(store) == {}
+
+
+def test_a_table_without_bad_rows_says_what_creates_them(store: Store) -> None:
+    store.create_table("others", {"id": "long"}, "id")
+    with pytest.raises(NotFoundError, match="'others' has no table of bad rows") as error:
+        store.retry_bad_rows("others")
+    assert "badRows = 'table'" in str(error.value)
+    with pytest.raises(NotFoundError, match="no such table"):
+        store.retry_bad_rows("none")
 
 
 def test_a_column_that_the_table_lacks_fails_the_batch(store: Store) -> None:
