@@ -86,6 +86,19 @@ def test_a_view_continues_and_is_dropped_with_all_that_it_has(spark: SparkSessio
         assert shop.table("totals").get({"user": "u1"}) == {"user": "u1", "spent": 105}
 
 
+def test_a_column_that_others_determine_is_not_in_the_key(spark: SparkSession, shop: Store, tmp_path: Path) -> None:
+    query = "SELECT user, city, count(*) AS n FROM orders JOIN users USING (user) GROUP BY user, city"
+    with sql_session(spark, tmp_path) as sql:
+        define(sql, shop)
+        for city in ("c0", None, "c9"):
+            shop.table("users").put({"user": "u1", "city": city})
+            sql.run(f"CREATE MATERIALIZED VIEW v AS {query}", available_now=True)
+            sql.wait()
+            assert shop.table("v").get({"user": "u1"}) == {"user": "u1", "city": city, "n": 2}
+        assert shop.table("v").schema.primary_key == ("user",)
+        assert len(list(shop.table("v"))) == 3
+
+
 REFUSED: list[tuple[str, type[Exception], str]] = [
     ("CREATE MATERIALIZED VIEW v AS SELECT price FROM orders", SqlError, r"primaryKey = 'a, b'"),
     ("CREATE MATERIALIZED VIEW v AS SELECT sum(price) AS s FROM orders", SqlError, "'all' AS key"),

@@ -37,6 +37,26 @@ TABLES = {
         ("SELECT upper(user) AS u, array_agg(id) FROM orders GROUP BY u", 2, (0,)),
         ("SELECT user, window(at, '1 day') AS w FROM orders GROUP BY user, window(at, '1 day')", 2, (0, 1)),
         ("SELECT user, window.start AS w FROM orders GROUP BY user, window(at, '1 day')", 2, ()),
+        # A user has one city, which can be null.
+        ("SELECT user, city, array_agg(id) FROM orders JOIN users USING (user) GROUP BY user, city", 3, (0,)),
+        ("SELECT city, u.user, max(id) FROM orders o JOIN users u ON o.user = u.user GROUP BY ALL", 3, (1,)),
+        ("SELECT o.user, u.user, city FROM orders o JOIN users u ON o.user = u.user GROUP BY 1, 2, 3", 3, (0,)),
+        ("SELECT o.user, u.user, city FROM orders o LEFT JOIN users u ON o.user = u.user GROUP BY 1, 2, 3", 3, (0,)),
+        ("SELECT DISTINCT u.city, price, u.user FROM orders o JOIN users u ON o.user = u.user", 3, (1, 2)),
+        ("SELECT DISTINCT k.user, city FROM (SELECT u.* FROM users u JOIN orders o ON o.user = u.user) k", 2, (0,)),
+        (
+            "SELECT g.user, n, max(id) FROM (SELECT user, count(*) AS n FROM orders GROUP BY user) g "
+            "JOIN orders USING (user) GROUP BY g.user, n",
+            3,
+            (0,),
+        ),
+        # An order of a user can have a city, and another one can have none.
+        (
+            "SELECT o.user, city FROM orders o LEFT JOIN users u ON o.user = u.user AND price > 1 GROUP BY 1, 2",
+            2,
+            (0, 1),
+        ),
+        ("SELECT o.price, o.user FROM orders o JOIN users u ON o.user = u.user GROUP BY 1, 2", 2, (0, 1)),
         ("SELECT array_agg(id) FROM orders GROUP BY user", 1, ()),
         ("SELECT upper(user) AS user, array_agg(id) FROM orders GROUP BY user", 2, ()),
         ("SELECT max_by(id, price) FROM orders", 1, ()),

@@ -21,6 +21,7 @@ from headrace.derived.own_names import SIGN
 from headrace.sql_text.query_text import QueryText
 from tests.views.changes import Delta
 from tests.views.rules import Bag, Evaluate, View
+from tests.views.tables import TableDefinition
 
 
 @dataclass
@@ -44,16 +45,20 @@ class RowsInMemory:
         return self.rows
 
 
+def columns_of(tables: Mapping[str, TableDefinition]) -> dict[str, Columns]:
+    """Return what a query's text is read with."""
+    return {
+        name: Columns({field.name: key_kind(field.type) for field in table.schema}, table.key)
+        for name, table in tables.items()
+    }
+
+
 class Gathered:
     """An engine that evaluates a query over the rows that changes reach."""
 
     def __init__(self, view: View, rows: Mapping[str, pa.Table], evaluate: Evaluate) -> None:
         self._view, self._evaluate = view, evaluate
-        text = QueryText(view.sql)
-        columns = {
-            name: Columns({field.name: key_kind(field.type) for field in table.schema}, table.key)
-            for name, table in view.tables.items()
-        }
+        text, columns = QueryText(view.sql), columns_of(view.tables)
         names = sorted(text.references() & view.tables.keys())
         model: QueryModel | None
         try:

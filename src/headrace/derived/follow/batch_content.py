@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +15,7 @@ from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.static_tables import StaticTable, is_loss, read_again
 from headrace.derived.gathering.arrangements import Gathering
+from headrace.derived.gathering.row_keys import row_keys
 from headrace.derived.last_rows import DELETES, PUTS, null_key
 from headrace.derived.own_names import BATCH_VIEW, KEEP
 from headrace.derived.state.group_states import GroupStates
@@ -22,6 +23,8 @@ from headrace.derived.state.state_tables import StateTable
 from headrace.errors import ExpressionError, UnsupportedError, own_message
 from headrace.model.tables.changes import RowChange
 from headrace.model.tunnels.losses import is_truncation
+from headrace.ports import Staged
+from headrace.rows.by_position import last_rows
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, DriverRows, Receipts
 from headrace.spark.settings import USED_COLUMNS, changed_settings
 from headrace.sql_text.lexer import quote_name
@@ -37,6 +40,7 @@ _ERRORS_OF_EXPRESSIONS = ("22", "38", "39", "P0")
 # The number of further attempts at a batch after losses of executors. Spark allows each task as many.
 _LOSSES = 3
 _log = logging.getLogger("headrace")
+_Routed = TypeVar("_Routed", pa.RecordBatch, pa.RecordBatch | Staged)
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,16 @@ class GroupQuery:
         merged: the columns of groups that `result_sql` reads.
         result_sql: the query for rows of the target.
         copied: the columns of `merged` that the output columns are, if the result SQL need not run; else None.
+        by: the groups' columns in the key of the target; of inner groups all.
+        shares_keys: there are others, which they determine. So one of the groups with a key is left after a batch.
     """
 
     states: GroupStates
     merged: StructType
     result_sql: str
     copied: tuple[str, ...] | None
+    by: tuple[str, ...]
+    shares_keys: bool
 
 
 @dataclass(frozen=True)
@@ -231,6 +239,25 @@ class FollowedBatch(BatchContent):
         shown = rows.drop_columns([KEEP])
         yield PUTS, shown.filter(kept)
         yield DELETES, shown.select(list(self.query.key)).filter(pc.invert(kept))
+
+    def _of_keys(self, routed: Iterable[tuple[int, _Routed]]) -> Iterator[tuple[int, _Routed]]:
+        """Yield routed rows of groups without the deletes of keys that others of them put, or that come twice."""
+        if self.query.groups is None or not self.query.groups.shares_keys:
+            yield from routed
+            return
+        key = list(self.query.key)
+        put, deleted = [pa.array([], pa.binary())], list[pa.RecordBatch]()
+        for place, rows in routed:
+            if place == DELETES and isinstance(rows, pa.RecordBatch):
+                deleted.append(rows)
+                continue
+            if place == PUTS and isinstance(rows, pa.RecordBatch):
+                put.append(row_keys(pa.Table.from_batches([rows]), key))
+            yield place, rows
+        if deleted:
+            left = pa.Table.from_batches(deleted)
+            left = left.filter(pc.invert(pc.is_in(row_keys(left, key), pa.chunked_array(put))))
+            yield from ((DELETES, part) for part in left.take(pa.array(last_rows(left, key))).to_batches())
 
     def _check_null_keys(self, rows: pa.Table | pa.RecordBatch) -> None:
         for name in self.query.key:

@@ -83,7 +83,8 @@ class GatheredBatch(GatheredInTasks):
             elif self.query.groups is None:
                 routed += self._changes_of_rows(store, {sign: self._named(rows) for sign, rows in found.items()})
             else:
-                routed += self._changes_of_groups(session, self.query.groups, running.tables, found, tasks.batch)
+                changed = self._changes_of_groups(session, self.query.groups, running.tables, found, tasks.batch)
+                routed += self._of_keys(changed)
             if not receipts:
                 return DriverRows(routed)
             return all_receipts([*receipts, tasks.stage_in_driver(tasks.writer(store), routed)])

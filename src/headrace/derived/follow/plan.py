@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from headrace.derived.follow.batch_content import GroupQuery
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.split import FollowedQuery, Grouping
 from headrace.derived.gathering.arrangements import Gathering
+from headrace.derived.gathering.unique import determines
 from headrace.derived.own_names import ALIVE, STATE, STATE_DDL, value_column
 from headrace.derived.state.aggregates import Aggregate
 from headrace.derived.state.group_states import GroupStates
@@ -53,8 +54,8 @@ class FollowedPlan:
             copy, or None.
         time_zone: the session's time zone, on which the values of expressions can depend.
         gathering: how the rows are found over which the rows SQL is evaluated; None if it runs over signed rows.
-        as_whole: the plan of the same query over gathered rows without its groups, for a target whose key does not have
-            all columns of GROUP BY; None if there is none.
+        as_whole: the plan of the same query over gathered rows without its groups, for a target with another key, see
+            `check_key`; None if there is none.
         inner: the inner queries whose groups it reads, by their numbers, inner ones first.
         unique: positions of output columns that are unique in the result of a query over gathered rows without groups;
             empty if none are certain.
@@ -148,19 +149,35 @@ class FollowedPlan:
         keys = pa.schema([types.field(name) for name in groups.names])
         return GroupStates(keys, aggregates, keeps_previous=keeps_previous, inner=number)
 
-    def group_query(self, *, keeps_previous: bool, number: int = 0) -> GroupQuery | None:
-        """Return what batches compute for the groups of the query, see `states`; None without aggregates."""
+    def group_query(
+        self, *, keeps_previous: bool, number: int = 0, key: Collection[str] | None = None
+    ) -> GroupQuery | None:
+        """Return what batches compute for the groups of the query, see `states`; None without aggregates.
+
+        Args:
+            key: the key columns of the target, as in `check_key`; None for the groups of an inner query.
+        """
         groups, types = self.query.groups, self.group_types
         states = self.states(keeps_previous=keeps_previous, number=number)
         if groups is None or types is None or states is None:
             return None
-        return GroupQuery(states, groups_view(types), groups.result_sql, groups.copied)
+        items = zip(self.names, groups.items, strict=True)
+        of_key = None if key is None else {item.group for name, item in items if name in key}
+        by = tuple(name for name in groups.names if of_key is None or name in of_key)
+        return GroupQuery(states, groups_view(types), groups.result_sql, groups.copied, by, by != groups.names)
+
+    def with_determined(self, groups: Collection[str]) -> set[str]:
+        """Return columns of groups with those others whose values they determine."""
+        names = () if self.query.groups is None else self.query.groups.names
+        model = None if self.gathering is None else self.gathering.model
+        given = [place for place, name in enumerate(names) if name in groups]
+        return {name for place, name in enumerate(names) if place in given or determines(model, given, place)}
 
     def check_key(self, table: str, primary_key: Sequence[str]) -> None:
         """Check that each row of the result has its own key in the target, which does not change.
 
         Raises:
-            SchemaError: the primary key has a column that can change, or lacks one.
+            SchemaError: the primary key has a column that can change, or lacks one that the others do not determine.
         """
         if self.query.groups is None:
             # Which rows of a gathered query have one key is checked in each batch.
@@ -173,7 +190,7 @@ class FollowedPlan:
         items = dict(zip(self.names, groups.items, strict=True))
         # The output columns that copy a group expression.
         copies = {item.group: name for name, item in reversed(items.items()) if item.group is not None}
-        covered = set()
+        named = set()
         for name in primary_key:
             item = items[name]
             if not item.always:
@@ -185,7 +202,9 @@ class FollowedPlan:
                 )
             if item.as_text:
                 self._check_text(name, str(item.group))
-            covered.add(item.group)
+            if item.group is not None:
+                named.add(item.group)
+        covered = self.with_determined(named)
         shown = [
             copies.get(group, f"expression {place} of GROUP BY, which the select list lacks")
             for place, group in enumerate(groups.names, 1)

@@ -22,7 +22,7 @@ from headrace.derived.own_names import ALIVE, BATCH_VIEW, GROUPS_VIEW, KEEP, ORD
 from headrace.derived.state.state_tables import NoState, StateReads, StateRows, open_tables
 from headrace.model.tables.change_columns import CHANGE_TYPE, TRUNCATE
 from headrace.ports import Staged
-from headrace.spark.batch_tasks import BatchTasks, Receipts
+from headrace.spark.batch_tasks import BatchTasks, Receipts, Route
 from headrace.spark.executors import sent
 from headrace.spark.settings import FOLLOWS_TRUNCATIONS, changed_settings
 from headrace.sql_text.query_text import with_views
@@ -90,11 +90,12 @@ class FollowedGroups(SignedBatch):
         if groups.copied is not None:
             # One step of Python instead of two, and no rows of Spark between them.
             route = partial(self._merge_and_route, tasks.batch, groups.copied)
-            return tasks.stage_routed(self._by_group(signed), route)
+            return tasks.stage_routed(self._by_group(signed), partial(self._route, route))
         view = f"{BATCH_VIEW}_groups"
         self.merged(signed, tasks).createOrReplaceTempView(view)
         results = signed.sparkSession.sql(with_views(groups.result_sql, {GROUPS_VIEW: view}))
-        return tasks.stage_routed(results.toDF(*self.query.names, KEEP, STATE), self._route_results)
+        route = partial(self._route, self._route_results)
+        return tasks.stage_routed(results.toDF(*self.query.names, KEEP, STATE), route)
 
     def merged(self, signed: DataFrame, tasks: BatchTasks) -> DataFrame:
         """Return the touched groups, and in column `STATE` the receipts of their state, which tasks stage."""
@@ -102,9 +103,8 @@ class FollowedGroups(SignedBatch):
         return rows.mapInArrow(sent(partial(self._merge_and_stage, tasks)), self.groups.merged)
 
     def _by_group(self, signed: DataFrame) -> DataFrame:
-        """Return signed rows such that a task has all rows of a group."""
-        rows = signed.drop(ORDER)
-        names = [name for name in self.groups.merged.names if name in rows.columns]
+        """Return signed rows such that a task has all rows of a group, and all groups of a key of the target."""
+        rows, names = signed.drop(ORDER), self.groups.by
         if not names and (self.first or self.begins_anew):
             # The one group exists without rows, too.
             rows = rows.union(_no_change(rows))
@@ -123,6 +123,11 @@ class FollowedGroups(SignedBatch):
             tables = {role: NoState(table.columns) for role, table in self.state.items()}
         for groups, states in self.groups.states.merge(tables, number, parts):
             yield groups, [(places[each.table, each.change], each) for each in states]
+
+    def _route(
+        self, route: Route, store: Store, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[int, pa.RecordBatch | Staged]]:
+        return self._of_keys(route(store, parts))
 
     def _merge_and_route(
         self, batch: int, copied: Sequence[str], store: Store, parts: Iterator[pa.RecordBatch]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from headrace.derived.follow.plan import FollowedPlan
 from headrace.derived.follow.split import Grouping
+from headrace.derived.gathering.unique import without_determined
 from headrace.errors import SqlError
 
 
 def key_of(plan: FollowedPlan, remedy: str) -> tuple[str, ...]:
-    """Return the columns of GROUP BY, of DISTINCT, or the keys of the tables whose rows the result has.
+    """Return the columns of GROUP BY or DISTINCT, or the keys of the tables whose rows the result has.
+
+    Columns that others determine are left out, such as a name beside the key of its table.
 
     Args:
         remedy: how to name a key, for the error.
@@ -42,15 +45,23 @@ def _of_groups(plan: FollowedPlan, groups: Grouping, remedy: str) -> tuple[str, 
                 remedy="add a constant to the select list: 'all' AS key",
             )
         return (constant,)
-    copies = {item.group: name for name, item in reversed(items) if item.always and not item.as_text}
-    missing = [place for place, group in enumerate(groups.names, 1) if group not in copies]
+    copies = {
+        item.group: name
+        for name, item in reversed(items)
+        if item.group is not None and item.always and not item.as_text
+    }
+    places = [place for place, group in enumerate(groups.names) if group in copies]
+    known = plan.with_determined(copies)
+    missing = [place for place, group in enumerate(groups.names, 1) if group not in known]
     if missing:
         raise SqlError(
             "the select list lacks an expression of GROUP BY, so that two rows of the result can be alike",
             received=f"expression {', '.join(map(str, missing))} of GROUP BY",
             remedy=f"select it; or {remedy}",
         )
-    return tuple(dict.fromkeys(copies[group] for group in groups.names))
+    model = None if plan.gathering is None else plan.gathering.model
+    key = without_determined(model, places)
+    return tuple(dict.fromkeys(copies[groups.names[place]] for place in key))
 
 
 def _of_scans(plan: FollowedPlan) -> tuple[str, ...]:

@@ -1,17 +1,41 @@
-"""Columns of a query's result that no two of its rows have alike, for the key of a new target.
+"""Columns of a query's result that no two of its rows have alike, for the key of a target.
 
 The text and the model say less than is true, and a batch checks the key in any case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from headrace.derived.aggregate_calls import is_any_aggregate, is_generator
 from headrace.derived.gathering.model import Ordering, Place, QueryModel
 from headrace.sql_text.query_text import Block, QueryText
 
 _TAILS = ("ORDER", "SORT", "LIMIT", "OFFSET", "QUALIFY", "HAVING")
+
+
+def determines(model: QueryModel | None, columns: Collection[int], other: int) -> bool:
+    """Return whether the values of some output columns determine that of another one, by their positions.
+
+    In the result of ``SELECT c.id, c.name FROM orders o JOIN customers c …`` rows with one ``id`` have one ``name``, if
+    it is the key of the table.
+    """
+    places = {} if model is None else _copies(model)
+    given = tuple(places[number] for number in columns if number in places)
+    if model is None or other not in places or not given:
+        return False
+    value = _original(model, places[other]) or places[other]
+    return model.is_total(Ordering(0, given, values=(value,)))
+
+
+def without_determined(model: QueryModel | None, columns: Iterable[int]) -> tuple[int, ...]:
+    """Return columns without those that others of them determine: these can be null, and a column of a key cannot."""
+    kept = list(dict.fromkeys(columns))
+    for number in reversed(tuple(kept)):
+        others = [each for each in kept if each != number]
+        if determines(model, others, number):
+            kept = others
+    return tuple(kept)
 
 
 def unique_columns(text: QueryText, model: QueryModel | None, count: int) -> tuple[int, ...]:
@@ -21,6 +45,9 @@ def unique_columns(text: QueryText, model: QueryModel | None, count: int) -> tup
         model: the structure of the text; None if it is unclear.
         count: the number of output columns.
     """
+    if model is not None and len(model.outputs) != count:
+        # A star names columns that it does not know.
+        model = None
     start, end = text.without_brackets(0, len(text.tokens))
     select = next((index for index in text.top(start, end) if text.is_word(index, "SELECT")), None)
     if select is None:
@@ -31,9 +58,9 @@ def unique_columns(text: QueryText, model: QueryModel | None, count: int) -> tup
         return tuple(range(count)) if distinct else ()
     block = text.block(select, end)
     if text.is_word(select + 1, "DISTINCT") and not text.is_symbol(select + 2, ","):
-        return tuple(range(count))
+        return without_determined(model, range(count))
     if block.group is not None:
-        return _of_groups(text, block)
+        return without_determined(model, _of_groups(text, block))
     if model is None or any(is_any_aggregate(text, index) for index in text.top(select, end)):
         return ()
     return _of_rows(model)
@@ -81,10 +108,10 @@ def _aggregates(text: QueryText, start: int, end: int) -> bool:
 def _of_rows(model: QueryModel) -> tuple[int, ...]:
     """Return columns that determine the row of each table of which a row of the result is made."""
     places: dict[int, Place] = {}
-    for number, (_, origin) in enumerate(model.outputs):
-        row = None if origin is None or len(origin) > 1 else _original(model, origin[0])
-        if origin is not None and row is not None and not model.can_be_missing(row.occurrence):
-            places[number] = origin[0]
+    for number, place in _copies(model).items():
+        row = _original(model, place)
+        if row is not None and not model.can_be_missing(row.occurrence):
+            places[number] = place
     if not _determine(model, list(places.values())):
         return ()
     for number in reversed(list(places)):
@@ -92,6 +119,12 @@ def _of_rows(model: QueryModel) -> tuple[int, ...]:
         if _determine(model, others):
             del places[number]
     return tuple(places)
+
+
+def _copies(model: QueryModel) -> dict[int, Place]:
+    """Return the output columns that are copies of one column, by their positions."""
+    outputs = enumerate(model.outputs)
+    return {number: origin[0] for number, (_, origin) in outputs if origin is not None and len(origin) == 1}
 
 
 def _original(model: QueryModel, place: Place) -> Place | None:
