@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
@@ -23,6 +24,13 @@ def test_pauses_double_up_to_the_longest_and_are_random(pauses: list[float]) -> 
     for pause, limit in zip(pauses, [1, 2, 4, 8, *[10] * 1996], strict=True):
         assert limit / 2 <= pause <= limit
     assert len(set(pauses)) > 1900
+
+
+def test_pauses_take_no_random_numbers_of_the_program(pauses: list[float]) -> None:
+    before = random.getstate()
+    assert Retries(1000, first_pause=1, longest_pause=10).wait("busy")
+    assert random.getstate() == before
+    assert pauses
 
 
 def test_a_longer_first_pause_lengthens_one_pause(pauses: list[float]) -> None:
