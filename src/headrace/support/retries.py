@@ -12,8 +12,8 @@ _log = logging.getLogger("headrace")
 _SHOWN_SECONDS = 1.0
 
 
-def random_pause(least: float, most: float) -> float:
-    """Return a random time in seconds, another one in each process and thread."""
+def jitter(least: float, most: float) -> float:
+    """Return a random number between two others, another one in each process and thread."""
     return _random.uniform(least, most)
 
 
@@ -52,7 +52,7 @@ class Retries:
         first = self._first_pause if first_pause is None else first_pause
         # A larger power of two would not fit into a float.
         limit = min(self._longest_pause, first * 2 ** min(self._retry, 100))
-        pause = random_pause(limit / 2, limit)
+        pause = jitter(limit / 2, limit)
         now = monotonic()
         if now + pause >= self._ends:
             if self._shown:

@@ -27,7 +27,7 @@ from headrace.errors import (
 from headrace.model.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.model.tunnels.losses import read_on
 from headrace.model.tunnels.values import FINISHED, ChannelState, Page, Position
-from headrace.support.retries import random_pause
+from headrace.support.retries import jitter
 from headrace.workers.interfaces import ConsumedTunnel, WorkerClient
 from headrace.workers.leased_channel import FIRST_PAUSE, LONGEST_PAUSE, LeasedChannel
 
@@ -354,7 +354,7 @@ class Engine:
                     if not error.retryable:
                         raise
                     self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
-                    self._not_before = time.monotonic() + self._pause * random_pause(0.75, 1.25)
+                    self._not_before = time.monotonic() + self._pause * jitter(0.75, 1.25)
                     _log.warning("tunnel %s does not respond; trying again: %s", self._tunnel.name, error)
         except Exception as error:
             self._fail(error)
@@ -453,7 +453,7 @@ class Engine:
             self._ready.clear()
             self._joined = False
             self._client = None
-            self._not_before = time.monotonic() + random_pause(0, self._pace.heartbeat_interval)
+            self._not_before = time.monotonic() + jitter(0, self._pace.heartbeat_interval)
             self._hurry = True
 
     def _save_and_disconnect(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from headrace.errors import HeadraceError
 from headrace.model.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.model.tunnels.values import FINISHED, Page, Position
-from headrace.support.retries import random_pause
+from headrace.support.retries import jitter
 
 READ_AHEAD_PAGES = 2
 FIRST_PAUSE, LONGEST_PAUSE = 0.010, 2.0
@@ -175,4 +175,4 @@ class LeasedChannel:
     def _wait(self, now: float, pause: float) -> None:
         self._last_read = now
         self._pause = min(max(pause, FIRST_PAUSE), LONGEST_PAUSE)
-        self.due = now + self._pause * random_pause(0.75, 1.25)
+        self.due = now + self._pause * jitter(0.75, 1.25)

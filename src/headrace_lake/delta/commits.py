@@ -18,7 +18,7 @@ from typing import Any
 
 from headrace.errors import DataLossError, HeadraceError, StoreBusyError, StoreError
 from headrace.support import failpoints
-from headrace.support.retries import random_pause
+from headrace.support.retries import jitter
 from headrace_lake.delta.actions import Actions
 from headrace_lake.delta.snapshot import ConflictError, Snapshot, UncertainCommitError
 from headrace_lake.delta.versions import Versions
@@ -91,7 +91,7 @@ def repeated(table: Versions, attempt: Callable[[Snapshot], int | None]) -> int 
             reason = str(error)
         if time.monotonic() > end:
             raise StoreBusyError(f"other programs commit to Delta table {table.name!r} all the time", received=reason)
-        time.sleep(random_pause(0, pause))
+        time.sleep(jitter(0, pause))
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 

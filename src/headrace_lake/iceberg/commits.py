@@ -33,7 +33,7 @@ from headrace.errors import SchemaError, StoreBusyError, StoreError
 from headrace.model.tables.changes import RowChange
 from headrace.rows import check_not_null
 from headrace.support import failpoints
-from headrace.support.retries import random_pause
+from headrace.support.retries import jitter
 from headrace_lake import data_files
 from headrace_lake.folding import DELETED, TableWrite, last_state
 from headrace_lake.iceberg.files import local_path, location_of
@@ -358,5 +358,5 @@ def repeated(load: Callable[[], Version], attempt: Callable[[Version], int | Non
             raise StoreBusyError(
                 f"other programs commit to Iceberg table {version.name!r} all the time", received=reason
             )
-        time.sleep(random_pause(0, pause))
+        time.sleep(jitter(0, pause))
         pause = min(2 * pause, _LONGEST_PAUSE)

@@ -334,9 +334,9 @@ def follow(
             names, else the table with the name of the scan; all scans of this tunnel are one streaming source.
         checkpoint: the checkpoint location, see `write_stream`; a query with a name may leave it out.
         store: the path or URL of the target's store. The state of aggregates is in this store, too.
-        table: the target. Its primary key has all columns of GROUP BY, but for those that others determine, such as a
-            name beside the key of its table; without aggregates the key of the scan. Over several tables it has columns
-            that are unique in the result, which each batch checks.
+        table: the target. Its primary key has all columns of GROUP BY, but need not have one that others determine,
+            such as a name beside the key of its table; without aggregates the key of the scan. Over several tables it
+            has columns that are unique in the result, which each batch checks.
         name: the query's name.
         overwrite: replace the rows of the target in the first batch of a query with a new checkpoint. Without it, such
             a query needs an empty target.

@@ -1,6 +1,6 @@
 """Columns of a query's result that no two of its rows have alike, for the key of a target.
 
-The text and the model say less than is true, and a batch checks the key in any case.
+The text and the model say less than is true. A batch also checks the key, but not of groups that are kept.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ def determines(model: QueryModel | None, columns: Collection[int], other: int) -
     In the result of ``SELECT c.id, c.name FROM orders o JOIN customers c …`` rows with one ``id`` have one ``name``, if
     it is the key of the table.
     """
-    places = {} if model is None else _copies(model)
+    if model is None:
+        return False
+    places = _copies(model)
     given = tuple(places[number] for number in columns if number in places)
-    if model is None or other not in places or not given:
+    if other not in places or not given:
         return False
     value = _original(model, places[other]) or places[other]
     return model.is_total(Ordering(0, given, values=(value,)))
 
 
 def without_determined(model: QueryModel | None, columns: Iterable[int]) -> tuple[int, ...]:
-    """Return columns without those that others of them determine: these can be null, and a column of a key cannot."""
+    """Return columns, but none that others of them determine: it can be null, and a column of a key cannot."""
     kept = list(dict.fromkeys(columns))
     for number in reversed(tuple(kept)):
         others = [each for each in kept if each != number]

@@ -53,7 +53,7 @@ from headrace.ports import BadRows, Publisher, Store, Tunnel, Write
 from headrace.stores.registry import StoreAddress
 from headrace.stores.registry import open as open_store
 from headrace.support import counters
-from headrace.support.retries import Retries, random_pause
+from headrace.support.retries import Retries, jitter
 from headrace.workers import ChangeBatch, TunnelWorker
 
 BATCH_ROWS = 50_000
@@ -266,7 +266,7 @@ class MirrorCopy:
                     # Of two workers that change the record of the mirror, one has the row, or reads a given tunnel.
                     if not waits or (tunnel is None and setup.record() == record):
                         raise
-            time.sleep(_BEGIN_PAUSE * random_pause(0.5, 1.5))
+            time.sleep(_BEGIN_PAUSE * jitter(0.5, 1.5))
 
     def resume(self, channel: str, saved: Saved) -> Position:
         """Return the position of a channel in the target.
