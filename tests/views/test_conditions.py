@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.derived.gathering.conditions import satisfying
-from headrace.derived.gathering.gather import TableChange, gather
+from headrace.derived.gathering.gather import TableChange, TableViews, gather
 from headrace.derived.gathering.routes import plan_gather
 from headrace.derived.gathering.row_keys import ID, key_kind, row_keys
 from headrace.derived.gathering.scopes import Columns, read_model
@@ -189,3 +189,41 @@ def test_nothing_is_read_for_rows_that_take_part_in_no_result(
         assert set(views["rows"].rows.column("id").to_pylist()) == set(rows)
         assert views["rows"].rows.column(SIGN).to_pylist() == [-1, 1]
         assert views["others"].rows.column("id").to_pylist() == others
+
+
+def test_rows_that_are_read_and_left_out_are_not_evaluated() -> None:
+    """A changed region reaches all orders; two of them have an item of the kind that the query asks for."""
+    views = _of_changed_region(orders=20, most=10)
+    assert views is not None
+    gathered = {name: each.rows.column("id").to_pylist() for name, each in views.items()}
+    assert gathered == {"regions": [1, 1], "orders": [3, 7], "items": [3, 7]}
+    # Each order and its item are read, at most four for each row that may be evaluated.
+    assert _of_changed_region(orders=21, most=10) is None
+    assert _of_changed_region(orders=8, most=4) is not None
+    # The two orders and their items are more than three.
+    assert _of_changed_region(orders=8, most=3) is None
+
+
+def _of_changed_region(*, orders: int, most: int) -> dict[str, TableViews] | None:
+    """Return what a batch gathers that changes the region of all orders. Each order has one item."""
+    ids = pa.array(range(orders), pa.int64())
+    tables = {
+        "regions": pa.table({"id": pa.array([1], pa.int64())}),
+        "orders": pa.table({"id": ids, "region": pa.repeat(pa.scalar(1, pa.int64()), orders)}),
+        "items": pa.table(
+            {"id": ids, "ordered": ids, "kind": pa.array(["a" if i in (3, 7) else "b" for i in range(orders)])}
+        ),
+    }
+    columns = {
+        name: Columns({field.name: key_kind(field.type) for field in rows.schema}, ("id",))
+        for name, rows in tables.items()
+    }
+    sql = (
+        "SELECT i.id FROM regions r JOIN orders o ON o.region = r.id JOIN items i ON i.ordered = o.id "
+        "WHERE i.kind = 'a'"
+    )
+    kept = {name: RowsInMemory(rows.append_column(ID, row_keys(rows, ("id",)))) for name, rows in tables.items()}
+    change = kept["regions"].rows
+    return gather(
+        plan_gather(read_model(QueryText(sql), columns)), {"regions": TableChange(change, change)}, kept, most
+    )

@@ -107,7 +107,7 @@ class GatheredBatch(GatheredInTasks):
                 views = self.gathering.views(plan, small, running.tables, _MOST_ROWS)
         if views is not None:
             return self._difference(running.session, views, query) if views else {}
-        _log.info("batch %d reaches more than %d rows: tasks read all rows", batch, _MOST_ROWS)
+        _log.info("batch %d reaches too many rows for the driver: tasks read all rows", batch)
         return self._signed_whole(running, plan, query.rows_sql, changes)
 
     def _read(self, batch: DataFrame) -> dict[str, NetChanges]:

@@ -21,6 +21,9 @@ from headrace.rows.nested import Numbers, one_array
 
 # A lookup of more keys is counted in parts, so that it ends soon after the limit of rows.
 _KEYS_AT_ONCE = 4096
+# How many rows may be read for each that may be evaluated. A query of one kind of parts reads all lineitems behind a
+# changed nation, and leaves out most of them.
+_READ_FOR_ONE = 4
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def gather(
 ) -> dict[str, TableViews] | None:
     """Return the rows of each followed table that decide about the changes of the result; none if nothing changes it.
 
-    Returns None if they are more than ``most``.
+    Returns None if they are more than ``most``, without those that change, or if too many are read to find them.
 
     Args:
         changes: the changes of the batch, by table. Tables without changes are missing.
@@ -101,7 +104,9 @@ class _Gathering:
         self, plan: GatherPlan, changes: Mapping[str, TableChange], kept: Mapping[str, KeptRows], most: int
     ) -> None:
         self._plan = plan
+        # The rows that can still be evaluated, and those that can still be read.
         self._left = most
+        self._reads = _READ_FOR_ONE * most
         self._changes = changes
         self._kept = kept
         self._whole = set(plan.whole)
@@ -169,6 +174,7 @@ class _Gathering:
 
     def _add(self, number: int, rows: pa.Table) -> None:
         if rows.num_rows:
+            self._take(pc.sum(pc.equal(rows.column(SIGN), 0)).as_py())
             self._rows[number].append(rows)
 
     def _narrowed(self, number: int, rows: pa.Table, needs: Iterable[Need]) -> pa.Table:
@@ -196,7 +202,7 @@ class _Gathering:
         # In the order of the keys, the parts are in different places of the store's table.
         keys = keys.sort()
         parts = range(0, len(keys), _KEYS_AT_ONCE)
-        found = [self._counted(kept.of_keys(hop.columns, keys.slice(first, _KEYS_AT_ONCE))) for first in parts]
+        found = [self._read(kept.of_keys(hop.columns, keys.slice(first, _KEYS_AT_ONCE))) for first in parts]
         signed = self._signed(table, pa.concat_tables([kept.schema.empty_table(), *found]))
         if len(keys) and (change := self._changes.get(table)) is not None:
             added = change.added.filter(pc.is_in(row_keys(change.added, hop.columns), keys))
@@ -214,7 +220,7 @@ class _Gathering:
         keys = keys_between(old, new, kept.schema.field(column.column).type)
         if keys is None:
             return None
-        found = self._signed(table, self._counted(kept.between(column.column, *keys, self._left)))
+        found = self._signed(table, self._read(kept.between(column.column, *keys, self._left)))
         if (own := self._changes.get(table)) is not None:
             found = pa.concat_tables([found, _with_sign(own.added, 1)])
         return self._narrowed(column.occurrence, found, self._plan.needs[column.occurrence])
@@ -227,17 +233,24 @@ class _Gathering:
         removed = pc.is_in(rows.column(ID), one_array(change.removed.column(ID)))
         return rows.append_column(SIGN, pc.if_else(removed, pa.scalar(-1, pa.int8()), pa.scalar(0, pa.int8())))
 
-    def _counted(self, rows: pa.Table | None) -> pa.Table:
+    def _read(self, rows: pa.Table | None) -> pa.Table:
         """Return rows that were read, if they are not too many."""
-        if rows is None or rows.num_rows > self._left:
+        if rows is None or rows.num_rows > self._reads:
             raise _TooManyRows
-        self._left -= rows.num_rows
+        self._reads -= rows.num_rows
         return rows
+
+    def _take(self, rows: int) -> None:
+        """Count rows that will be evaluated, and are not of the batch."""
+        if rows > self._left:
+            raise _TooManyRows
+        self._left -= rows
 
     def views(self, table: str) -> TableViews:
         change = self._changes.get(table)
         if table in self._whole:
-            rows = self._signed(table, self._counted(self._kept[table].all(self._left)))
+            rows = self._signed(table, self._read(self._kept[table].all(self._left)))
+            self._take(rows.num_rows)
             if change is not None:
                 rows = pa.concat_tables([rows, _with_sign(change.added, 1)])
         else:
