@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable as LakeTable
 from deltalake import write_deltalake
@@ -241,6 +243,35 @@ def test_changes_between_checkpoints_and_after_them(
     table.delete({"id": 50})
     assert sum(file.deleted_rows for file in table.snapshot().files) == 11
     assert len(ids(tmp_path)) == 99
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_a_checkpoint_of_spark_repeats_statistics_and_partitions_in_their_types(
+    store: Store, tmp_path: Path, texts: bool
+) -> None:
+    columns = {"id": "long", "at": "timestamp", "day": "date"}
+    visits = store.create_table("visits", columns, "id", partition_by="day", deletion_vectors=True)
+    row = {"at": datetime.datetime(2026, 1, 31, tzinfo=datetime.UTC), "day": datetime.date(2026, 1, 31)}
+    visits.put([{"id": number, **row} for number in range(10)])
+    foreign(tmp_path, "visits").create_checkpoint()
+    log = tmp_path / "visits" / "_delta_log"
+    checkpoint = log / f"{1:020}.checkpoint.parquet"
+    actions = pq.read_table(checkpoint)
+    bounds = {"id": 0, "at": row["at"]}
+    parsed = {"stats_parsed": {"numRecords": 10, "minValues": bounds}, "partitionValues_parsed": {"day": row["day"]}}
+    content = actions.to_pylist()
+    for each in content:
+        each["add"] = each["add"] and each["add"] | parsed | ({} if texts else {"stats": None})
+    added = pa.struct([*actions.schema.field("add").type, *pa.Table.from_pylist([parsed]).schema])
+    schema = pa.schema([pa.field("add", added) if field.name == "add" else field for field in actions.schema])
+    pq.write_table(pa.Table.from_pylist(content, schema), checkpoint)
+    hint = json.loads((log / "_last_checkpoint").read_text())
+    (log / "_last_checkpoint").write_text(json.dumps({name: hint[name] for name in ("version", "size")}))
+    visits.delete({"id": 5})
+    (add,) = [action["add"] for action in entry(tmp_path, "visits", 2) if "add" in action]
+    assert add["deletionVector"]["cardinality"] == 1
+    assert not [name for name in add if name.endswith("_parsed")]
+    assert [each["id"] for each in rows_of(tmp_path, "visits")] == [0, 1, 2, 3, 4, 6, 7, 8, 9]
 
 
 # -- maintenance --------------------------------------------------------------------------------------------------

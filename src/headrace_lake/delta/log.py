@@ -244,7 +244,11 @@ def added_files(name: str, directory: Place, version: int, paths: Collection[str
                 found.setdefault(content["path"], content)
     for part in parts if len(found) < len(paths) else ():
         with open_input(directory / LOG / part) as file:
-            for content in pq.ParquetFile(file).read(columns=["add"]).column("add").to_pylist():
+            opened = pq.ParquetFile(file)
+            # Spark repeats statistics and partitions in the types of the columns, which an entry does not have.
+            fields = [field.name for field in opened.schema_arrow.field("add").type]
+            columns = [f"add.{name}" for name in fields if not name.endswith("_parsed")]
+            for content in opened.read(columns=columns).column("add").to_pylist():
                 if content is not None and content["path"] in paths:
                     maps = {each: dict(content.get(each) or ()) for each in ("partitionValues", "tags")}
                     found.setdefault(content["path"], content | maps)
