@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,36 @@ def append(directory: Path, rows: Sequence[Mapping[str, Any]], table: str = "t")
     """Append rows as another program."""
     fields = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
     write_deltalake(str(directory / table), pa.Table.from_pylist(list(rows), fields), mode="append")
+
+
+def define_as_spark(
+    directory: Path,
+    properties: Mapping[str, str],
+    table: str = "t",
+    *,
+    protocol: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
+) -> None:
+    """Change the definition of a table in a way that delta-rs does not have.
+
+    Args:
+        rename: the new names of columns, whose names in the files stay.
+    """
+    theirs = foreign(directory, table)
+    fields = json.loads(theirs.schema().to_json())
+    for number, field in enumerate(fields["fields"] if rename else (), 1):
+        field["metadata"] |= {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": field["name"]}
+        field["name"] = rename.get(field["name"], field["name"]) if rename else field["name"]
+    metadata = {
+        "id": str(theirs.metadata().id),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(fields),
+        "partitionColumns": theirs.metadata().partition_columns,
+        "configuration": {**theirs.metadata().configuration, **properties},
+    }
+    actions: list[Mapping[str, Any]] = [{"protocol": protocol}] if protocol is not None else []
+    entry = directory / table / "_delta_log" / f"{theirs.version() + 1:020}.json"
+    entry.write_text("".join(f"{json.dumps(action)}\n" for action in (*actions, {"metaData": metadata})))
 
 
 def rows_of(directory: Path, table: str = "t") -> list[dict[str, Any]]:

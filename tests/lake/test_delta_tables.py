@@ -19,7 +19,7 @@ from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store
 from headrace_lake import data_files, scanning
-from tests.lake.lakes import append, foreign, opened, rows_of
+from tests.lake.lakes import append, define_as_spark, foreign, opened, rows_of
 
 DAY = datetime.date(2026, 1, 31)
 NOON = datetime.datetime(2026, 1, 31, 12, 0, 0, 123456)
@@ -178,6 +178,19 @@ def test_tables_that_need_what_headrace_lacks_are_refused_by_name(store: Store, 
         with pytest.raises(UnsupportedError, match=reason):
             store.table(name).put([{"id": 1, "part": "new"}])
         assert foreign(tmp_path, name).version() == before
+
+
+def test_boolean_properties_are_read_in_upper_and_lower_case(store: Store, tmp_path: Path) -> None:
+    table = store.table("t")
+    table.put([{"id": number, "name": "old"} for number in range(10)])
+    define_as_spark(tmp_path, {"delta.enableChangeDataFeed": "True", "headrace.preImages": "False"})
+    table.delete({"id": 1})
+    assert len(list((tmp_path / "t" / "_change_data").iterdir())) == 1
+    assert not table.describe().options.pre_images
+    define_as_spark(tmp_path, {"delta.appendOnly": "TRUE"})
+    with pytest.raises(UnsupportedError, match="appendOnly"):
+        table.delete({"id": 2})
+    assert store.queue("t").id == table.identity()
 
 
 def test_a_table_without_a_key_is_read(store: Store, tmp_path: Path) -> None:

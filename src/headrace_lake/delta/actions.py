@@ -17,6 +17,7 @@ from headrace_lake.delta.vectors import Vector
 FEATURES_READER, FEATURES_WRITER = 3, 7
 VECTORS, LOCAL_TIMES = "deletionVectors", "timestampNtz"
 WRITES_VECTORS = "delta.enableDeletionVectors"
+APPEND_ONLY = "delta.appendOnly"
 # The versions of writers with these features. A protocol with a list of features must name them.
 _FEATURES_OF_VERSIONS = {
     2: ("appendOnly", "invariants"),
@@ -218,7 +219,13 @@ def creation(
 def needed_features(fields: str, properties: Mapping[str, str | None]) -> list[str]:
     """Return the features of readers that the columns and the properties of a table need."""
     found = [LOCAL_TIMES] if _LOCAL_TIME.search(fields) else []
-    return found + [VECTORS] * (properties.get(WRITES_VECTORS) == "true")
+    return found + [VECTORS] * is_on(properties, WRITES_VECTORS)
+
+
+def is_on(properties: Mapping[str, str | None], name: str, *, default: bool = False) -> bool:
+    """Return a boolean property of a table. Spark reads it in upper and lower case."""
+    text = properties.get(name)
+    return default if text is None else text.lower() == "true"
 
 
 def with_features(protocol: Mapping[str, Any], features: Iterable[str]) -> dict[str, Any]:

@@ -19,11 +19,10 @@ from headrace.model.queues.values import Bounds, QueueOptions, QueuePage, RowRan
 from headrace.ports import Queue, QueueDescription, QueuePartition, Rows
 from headrace.rows.fields import with_fields
 from headrace_lake.data_files import MissingFileError
+from headrace_lake.delta.actions import APPEND_ONLY, is_on
 from headrace_lake.delta.log import DataFile, Entry, Log
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.table import DeltaTable
-
-_APPEND_ONLY = "delta.appendOnly"
 
 
 class DeltaQueue(Queue):
@@ -49,10 +48,10 @@ class DeltaQueue(Queue):
 
     def _open(self, snapshot: Snapshot) -> None:
         snapshot.check_readable()
-        if snapshot.properties.get(_APPEND_ONLY) != "true":
+        if not is_on(snapshot.properties, APPEND_ONLY):
             raise UnsupportedError(
                 f"Delta table {self.name!r} is not append-only, so its rows have no lasting addresses",
-                received=f"{_APPEND_ONLY} = {snapshot.properties.get(_APPEND_ONLY)}",
+                received=f"{APPEND_ONLY} = {snapshot.properties.get(APPEND_ONLY)}",
                 valid="true",
                 remedy="set the property, if no row is ever changed; otherwise read the table by a tunnel",
             )

@@ -13,7 +13,7 @@ import pyarrow as pa
 from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.schema import TableSchema, parse_columns
 from headrace_lake.column_checks import check_columns_in_files
-from headrace_lake.delta.actions import WRITES_VECTORS
+from headrace_lake.delta.actions import WRITES_VECTORS, is_on
 from headrace_lake.primary_keys import PRIMARY_KEY, key_text, schema_with_key
 
 PRE_IMAGES = "headrace.preImages"
@@ -38,7 +38,7 @@ def text_of(flag: bool) -> str:
 
 def keeps_pre_images(properties: Mapping[str, str | None]) -> bool:
     """Return whether the changes of a table have old rows: so do those of tables of other programs."""
-    return properties.get(PRE_IMAGES) != "false"
+    return is_on(properties, PRE_IMAGES, default=True)
 
 
 def table_schema(name: str, fields: pa.Schema, properties: Mapping[str, str | None]) -> TableSchema:

@@ -31,6 +31,7 @@ from headrace.support.cached import cached_property
 from headrace_lake import data_files
 from headrace_lake.data_files import RowNumbers
 from headrace_lake.delta.actions import (
+    APPEND_ONLY,
     FEATURES_READER,
     FEATURES_WRITER,
     LOCAL_TIMES,
@@ -41,6 +42,7 @@ from headrace_lake.delta.actions import (
     Added,
     creation,
     entry,
+    is_on,
     lines,
     needed_features,
     text_of,
@@ -182,7 +184,7 @@ class Snapshot:
     @property
     def writes_vectors(self) -> bool:
         """Whether deleted rows are to be written as deletion vectors."""
-        return self._can_have_vectors and self.properties.get(WRITES_VECTORS) == "true"
+        return self._can_have_vectors and is_on(self.properties, WRITES_VECTORS)
 
     def _bounds(self, actions: pa.Table, side: str) -> Sequence[Any]:
         kind = actions.schema.field(side).type if side in actions.column_names else pa.struct([])
@@ -204,7 +206,7 @@ class Snapshot:
     @property
     def writes_feed(self) -> bool:
         """Whether commits that change rows must have files of the change feed."""
-        return self.properties.get("delta.enableChangeDataFeed") == "true"
+        return is_on(self.properties, "delta.enableChangeDataFeed")
 
     def read(self, file: DataFile, fields: pa.Schema) -> pa.Table:
         """Return the rows of a file of the table, of this version or another one; see `data_files.read`."""
@@ -334,7 +336,7 @@ class Snapshot:
                 raise self._refused(f"property {property_name}: {reason}", "remove the property from the table")
         if self.partition_columns:
             check_partitions(self.schema, self.partition_columns)
-        if removes and self.properties.get("delta.appendOnly") == "true":
+        if removes and is_on(self.properties, APPEND_ONLY):
             raise self._refused("property delta.appendOnly, and the write replaces rows", "append rows")
         for column in json.loads(self._columns.to_json())["fields"]:
             rules = [rule for rule in _FIELD_RULES if rule in column["metadata"]]
@@ -498,7 +500,7 @@ class Snapshot:
         try:
             with self._table() as table:
                 table.create_checkpoint()
-                if self.properties.get("delta.enableExpiredLogCleanup") != "false":
+                if is_on(self.properties, "delta.enableExpiredLogCleanup", default=True):
                     table.cleanup_metadata()
         except (DeltaError, OSError) as error:
             raise StoreError(f"a checkpoint of table {self.name!r} failed", received=_reason(error)) from None
