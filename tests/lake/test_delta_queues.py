@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import Field, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from headrace.batches.feeds.limits import Limits
 from headrace.batches.feeds.queue_feed import QueueFeed
 from headrace.batches.feeds.queue_positions import parse_position
 from headrace.errors import DataLossError, NotFoundError, UnsupportedError
 from headrace.ports import Queue, Store
-from tests.lake.lakes import foreign, opened
+from tests.lake.lakes import define_as_spark, foreign, opened
 
 
 @pytest.fixture
@@ -118,6 +119,17 @@ def test_a_table_that_was_created_again_is_another_queue(store: Store, tmp_path:
     (task,) = feed.tasks(offset, feed.latest(offset))
     assert [(each.first, each.next) for each in task] == [(0, rows)]
     assert values(events) == [*range(10, 10 + rows)]
+
+
+def test_columns_that_another_program_adds_or_renames(store: Store, tmp_path: Path, events: Queue) -> None:
+    assert values(events) == [*range(6)]
+    foreign(tmp_path, "events").alter.add_columns([Field("note", PrimitiveType("string"))])
+    assert events.read(0, 4).rows.to_pylist() == [{"n": n, "text": str(n), "note": None} for n in (4, 5)]
+    mapping = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"}
+    protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
+    define_as_spark(tmp_path, mapping, "events", protocol=protocol, rename={"text": "message"})
+    with pytest.raises(UnsupportedError, match="columnMapping"):
+        events.read(0, 4)
 
 
 def test_a_delete_is_an_error(store: Store, tmp_path: Path, events: Queue) -> None:

@@ -78,6 +78,11 @@ class DeltaQueue(Queue):
     def _newest(self) -> Snapshot:
         """Return the newest version, with the files that it has added."""
         before, now = self._snapshot, self._table.versions.newer(self._snapshot)
+        if now is not before:
+            now.check_readable()
+            if now.schema != before.schema:
+                # What was read has other columns.
+                self._last = None
         if now.id != before.id or now.version < before.version:
             self._open(now)
         elif now.version >= self._versions.stop:
