@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import headrace
+from headrace.cli.main import main
 from headrace.errors import NotFoundError, OptionError, SchemaError, StoreError, UnsupportedError
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.schema import TableSchema
@@ -178,6 +179,29 @@ def test_tables_that_need_what_headrace_lacks_are_refused_by_name(store: Store, 
         with pytest.raises(UnsupportedError, match=reason):
             store.table(name).put([{"id": 1, "part": "new"}])
         assert foreign(tmp_path, name).version() == before
+
+
+@pytest.mark.parametrize(
+    ("protocol", "reason"),
+    [
+        ({"minReaderVersion": 9, "minWriterVersion": 9}, "reader version 9"),
+        (
+            {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["later"], "writerFeatures": ["later"]},
+            "'later'",
+        ),
+    ],
+)
+def test_what_a_reader_must_know_is_named(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], protocol: dict[str, Any], reason: str
+) -> None:
+    store.create_table("known", {"id": "long"}, "id")
+    table = store.table("t")
+    define_as_spark(tmp_path, {}, protocol=protocol)
+    for known in (table, store.table("t")):
+        with pytest.raises(UnsupportedError, match=f"does not support what Delta table 't' needs.*{reason}"):
+            known.put([{"id": 1, "name": "new"}])
+    assert main(["lake", "compact", "-s", store.url]) == 0
+    assert reason in capsys.readouterr().err
 
 
 def test_boolean_properties_are_read_in_upper_and_lower_case(store: Store, tmp_path: Path) -> None:

@@ -73,6 +73,8 @@ _REFUSED_PROPERTIES = {
     "delta.setTransactionRetentionDuration": "the markers of published batches must not expire",
 }
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# What the package, which does not open a table that its reader does not know, says of it.
+_UNKNOWN = re.compile("Unsupported: (.+)")
 _process: int | None = None
 
 
@@ -105,6 +107,7 @@ class Snapshot:
         DataLossError: the log no longer has the version.
         NotFoundError: there is no table.
         StoreDamagedError: the log cannot be read.
+        UnsupportedError: the package does not know a feature or a version that a reader must know.
     """
 
     def __init__(self, name: str, directory: Place, version: int | None = None, handle: _Handle | None = None) -> None:
@@ -351,9 +354,7 @@ class Snapshot:
         return self._refused(", ".join(wanted) or version, remedy)
 
     def _refused(self, received: str, remedy: str) -> UnsupportedError:
-        return UnsupportedError(
-            f"headrace does not support what Delta table {self.name!r} needs", received=received, remedy=remedy
-        )
+        return _refused(self.name, received, remedy)
 
     def history(self, limit: int) -> list[dict[str, Any]]:
         """Return the newest commits, the newest first, as the log has them."""
@@ -530,6 +531,12 @@ def _with_columns(fields: dict[str, Any], schema: TableSchema) -> str:
     return text_of(fields | {"fields": [*stored, *new]})
 
 
+def _refused(name: str, received: str, remedy: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"headrace does not support what Delta table {name!r} needs", received=received, remedy=remedy
+    )
+
+
 def _reason(error: Exception) -> str:
     """Return the text of an error of the library, without its colours and the trace of native code."""
     return _COLOUR.sub("", str(error)).strip().partition("\n")[0]
@@ -549,6 +556,9 @@ def _opened(name: str, directory: Place, version: int | None) -> DeltaTable:
             Log(name, directory).check_has(version)
         if isinstance(error, TableNotFoundError):
             raise NotFoundError("no such Delta table", received=repr(name)) from None
+        unknown = _UNKNOWN.search(_reason(error))
+        if unknown is not None:
+            raise _refused(name, unknown[1], "use a table without it") from None
         raise StoreDamagedError(f"the log of Delta table {name!r} cannot be read", received=_reason(error)) from None
 
 
