@@ -21,7 +21,7 @@ from headrace.testing.processes import CONTEXT
 from headrace_lake import data_files
 from headrace_lake.delta.publisher import DeltaPublisher
 from tests.lake.jobs import STATE, create, publish, run, write
-from tests.lake.lakes import Interference, foreign, opened, orphans, rows_of
+from tests.lake.lakes import Interference, define_as_spark, foreign, opened, orphans, rows_of
 
 BATCHES = 4
 STAGED = ("rows-staged:2", "rows-written:2", "marker-written:2")
@@ -226,6 +226,20 @@ def test_discarded_rows_cannot_be_published(store: Store) -> None:
     publisher.discard(0)
     with pytest.raises(PublicationError):
         publisher.publish(0, [staged])
+
+
+def test_columns_that_another_program_renames_are_refused_by_the_feature(store: Store, tmp_path: Path) -> None:
+    publisher = store.publisher("job", "sink")
+    rows = pa.table({"id": [1], "name": ["a"]}).to_batches()
+    staged = publisher.stage(0, rows, table="t", change=RowChange.PUT)
+    mapping = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
+    protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
+    define_as_spark(tmp_path, mapping, protocol=protocol, rename={"name": "title"})
+    with pytest.raises(UnsupportedError, match="feature columnMapping"):
+        publisher.publish(0, [Write("t", RowChange.PUT, tuple(staged))])
+    with pytest.raises(UnsupportedError, match="feature columnMapping"):
+        publisher.stage(0, rows, table="t", change=RowChange.PUT)
+    assert foreign(tmp_path).version() == 1
 
 
 @pytest.mark.parametrize("known", [True, False])
