@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from deltalake import Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
+import headrace
 from headrace.batches.feeds.limits import Limits
 from headrace.batches.feeds.queue_feed import QueueFeed
 from headrace.batches.feeds.queue_positions import parse_position
@@ -119,6 +121,27 @@ def test_a_table_that_was_created_again_is_another_queue(store: Store, tmp_path:
     (task,) = feed.tasks(offset, feed.latest(offset))
     assert [(each.first, each.next) for each in task] == [(0, rows)]
     assert values(events) == [*range(10, 10 + rows)]
+
+
+def test_an_older_copy_that_has_grown_since_has_other_rows(store: Store, tmp_path: Path, events: Queue) -> None:
+    shutil.copytree(tmp_path / "events", tmp_path / "copy")
+    add(tmp_path, 6)
+
+    def opened_again() -> QueueFeed:
+        # Another process has no versions of the newer copy.
+        again = headrace.open(store.url)
+        return QueueFeed(again, [again.queue("events")], start=parse_position("earliest"))
+
+    feed = opened_again()
+    offset = feed.latest(feed.latest(feed.initial()))
+    assert offset.queues == {"events": {0: 7}}
+    foreign(tmp_path, "events").optimize.compact()
+    assert opened_again().latest(offset) == offset
+    (tmp_path / "events").rename(tmp_path / "newer")
+    (tmp_path / "copy").rename(tmp_path / "events")
+    add(tmp_path, 60, 70, 80)
+    with pytest.raises(DataLossError, match="older copy"):
+        opened_again().latest(offset)
 
 
 def test_columns_that_another_program_adds_or_renames(store: Store, tmp_path: Path, events: Queue) -> None:

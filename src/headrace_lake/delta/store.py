@@ -77,7 +77,6 @@ class DeltaStore(LakeStore):
         ),
         trims=False,
         files=True,
-        row_times=False,
         backup_tool="a copy of the directory while nothing writes into it",
     )
 
