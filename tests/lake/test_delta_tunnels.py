@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+import headrace
 from headrace.errors import DataLossError, StoreDamagedError, UnsupportedError
 from headrace.model.tables.changes import ChangeOp
 from headrace.model.tunnels.values import FINISHED, Position
@@ -224,6 +225,25 @@ def test_an_older_copy_of_a_table_is_a_loss(store: Store, tmp_path: Path) -> Non
     (tmp_path / "theirs").rename(tmp_path / "newer")
     (tmp_path / "copy").rename(tmp_path / "theirs")
     for call in (lambda: tunnel.read(STREAM, end, 10), lambda: tunnel.skip_lost(STREAM, end)):
+        with pytest.raises(DataLossError, match="older copy"):
+            call()
+
+
+def test_an_older_copy_that_has_grown_since_is_a_loss(store: Store, tmp_path: Path) -> None:
+    create(tmp_path, KEY)
+    shutil.copytree(tmp_path / "theirs", tmp_path / "copy")
+    tunnel = store.create_tunnel("theirs", "t", "Stream")
+    write_deltalake(str(tmp_path / "theirs"), rows((4, "d")), mode="append")
+    _, end = read_from(tunnel, STREAM, tunnel.channels()[0].committed)
+    tunnel.commit({STREAM: end})
+    foreign(tmp_path, "theirs").optimize.compact()
+    assert not read_from(headrace.open(store.url).tunnel("t"), STREAM, end)[0]
+    (tmp_path / "theirs").rename(tmp_path / "newer")
+    (tmp_path / "copy").rename(tmp_path / "theirs")
+    for key in (5, 6, 7):
+        write_deltalake(str(tmp_path / "theirs"), rows((key, "e")), mode="append")
+    again = headrace.open(store.url).tunnel("t")
+    for call in (again.latest_positions, lambda: again.read(STREAM, end, 10), lambda: again.skip_lost(STREAM, end)):
         with pytest.raises(DataLossError, match="older copy"):
             call()
 

@@ -6,6 +6,7 @@ does.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -69,6 +70,7 @@ class Entry:
     Attributes:
         version: the version.
         time: the time of the commit, in microseconds since 1970.
+        digest: a hash of the entry.
         added: the new data files. Files with the same rows as removed ones, as those of OPTIMIZE, are left out.
         removed: the data files that are no longer in the table.
         feed: the files of the change feed; empty if the version has none.
@@ -77,6 +79,7 @@ class Entry:
 
     version: int
     time: int
+    digest: str
     added: tuple[DataFile, ...] = ()
     removed: tuple[DataFile, ...] = ()
     feed: tuple[DataFile, ...] = ()
@@ -193,7 +196,10 @@ def _parsed(name: str, version: int, text: str, modified: float) -> Entry:
                     properties = content.get("configuration") or {}
                 case "commitInfo":
                     time = content.get("inCommitTimestamp") or content.get("timestamp") or time
-    return Entry(version, int(time * 1000), tuple(added.values()), tuple(removed.values()), tuple(feed), properties)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Entry(
+        version, int(time * 1000), digest, tuple(added.values()), tuple(removed.values()), tuple(feed), properties
+    )
 
 
 def _lines(text: str) -> list[str]:

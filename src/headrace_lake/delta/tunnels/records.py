@@ -80,6 +80,7 @@ class Progress:
         sequences: the numbers of the last saves of clients, by channel.
         clients: tag, timeout, and times of the connection and of the last heartbeat, by client.
         leases: status, version, client and time of the last change, by channel.
+        seen: the version of the committed position of the stream, and the hash of its entry in the log.
     """
 
     reader: str = ""
@@ -87,6 +88,7 @@ class Progress:
     sequences: dict[str, int] = field(default_factory=dict)
     clients: dict[str, tuple[str, float, float, float | None]] = field(default_factory=dict)
     leases: dict[str, tuple[str, int, str | None, float]] = field(default_factory=dict)
+    seen: tuple[int, str] | None = None
 
     def position(self, channel: str, start: Position) -> Position:
         """Return the committed position of a channel."""

@@ -212,7 +212,7 @@ class DeltaTunnel(Tunnel):
         return positions
 
     def latest_positions(self) -> dict[str, Position]:
-        self._records.progress()
+        self._check_seen(self._records.progress())
         positions = dict.fromkeys(self._base_channels, FINISHED)
         if self.kind is not TunnelKind.BASE_DATA:
             positions[STREAM] = _at(self._view().version)
@@ -246,6 +246,7 @@ class DeltaTunnel(Tunnel):
         if channel != STREAM:
             self._check_unread(progress, channel)
             return self._read_base(channel, position, max_rows, until)
+        self._check_seen(progress)
         pieces: list[Changes] = []
         room, place, end = max_rows, position, self._end(until)
         for step in self._steps(position, end):
@@ -371,15 +372,35 @@ class DeltaTunnel(Tunnel):
                 remedy=_NEW_TUNNEL,
             )
         if reached > self._newest.version:
-            raise DataLossError(
-                f"Delta table {self.table.name!r} was replaced by an older copy: its next versions are not the ones "
-                "that were read",
-                received=f"version {self._newest.version}",
-                valid=f"version {reached} or a later one",
-                remedy=_NEW_TUNNEL,
-            )
+            raise self._older_copy(f"version {self._newest.version}", f"version {reached} or a later one")
         self._newest.check_readable()
         return self._newest
+
+    def _check_seen(self, progress: Progress) -> None:
+        """Raise `DataLossError` if the log has another entry of the version that was read last.
+
+        An older copy of the table can have more versions by now.
+        """
+        if progress.seen is not None:
+            version, digest = progress.seen
+            if self._digest(version) not in (digest, None):
+                raise self._older_copy(f"another version {version}", "the version that was read")
+
+    def _digest(self, version: int) -> str | None:
+        """Return the hash of a version's entry; None if the log does not have it."""
+        try:
+            return self._log.entry(version).digest
+        except DataLossError:
+            return None
+
+    def _older_copy(self, received: str, valid: str) -> DataLossError:
+        return DataLossError(
+            f"Delta table {self.table.name!r} was replaced by an older copy: its next versions are not the ones that "
+            "were read",
+            received=received,
+            valid=valid,
+            remedy=_NEW_TUNNEL,
+        )
 
     def _no_changes(self) -> Changes:
         return Changes.none(self._view().schema)
@@ -455,6 +476,7 @@ class DeltaTunnel(Tunnel):
         if position == FINISHED:
             return FINISHED, 0
         # The changes of another table are not skipped to.
+        self._check_seen(progress)
         self._view(_place(position)[0] if channel == STREAM else 0)
         if channel != STREAM:
             if progress.position(channel, self._start(channel)) == FINISHED:
@@ -501,6 +523,10 @@ class DeltaTunnel(Tunnel):
             position = self._normal(position)
         if position == FINISHED or self._order(channel, position) > self._order(channel, before):
             progress.committed[channel] = (position.token, position.skip)
+            if channel == STREAM and position != FINISHED:
+                version, _ = _place(position)
+                digest = self._digest(version)
+                progress.seen = None if digest is None else (version, digest)
 
     def _order(self, channel: str, position: Position) -> tuple[int, int]:
         return _place(position) if channel == STREAM else (_row(position), 0)
