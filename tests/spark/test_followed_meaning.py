@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from headrace.derived.follow.planning import read_plan
 from headrace.derived.follow.scans import FollowedScan
 from headrace.errors import HeadraceError, OptionError, SchemaError, SqlError
 from headrace.ports import Store
-from tests.spark.following import scan
+from tests.spark.following import Following, scan
 from tests.spark.sql_scripts import sql_session
 
 SCAN = FollowedScan(
@@ -230,3 +231,38 @@ def test_changes_are_not_taken_for_rows_through_views(spark: SparkSession, store
                 )
     for view in ("cheap", "cheaper"):
         spark.catalog.dropTempView(view)
+
+
+FIELDS = """
+SELECT user, upper(user) AS big, count(*) AS n,
+    to_json(struct(o.User, count(*), sum(price) AS user, count(*) n, n, user user)) AS alone,
+    to_json((user, max(price))) AS pair, to_json(struct(user || 'x', struct(min(price)))) AS nested,
+    CASE WHEN user IN (user, 'x') THEN to_json((upper(user), user, count(*) FILTER (WHERE price > 1))) END AS many
+FROM orders o GROUP BY user, upper(user)
+"""
+
+
+def test_fields_of_a_struct_have_the_names_that_spark_gives_them(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    store.create_table("others", {"id": "long", "buyer": "string"}, "id", pre_images=True)
+    targets = {
+        "one": FIELDS,
+        "inner": f"SELECT t.* FROM ({FIELDS}) t WHERE n > (SELECT count(*) FROM others)",
+        "last": FIELDS.replace("FROM orders o", "FROM orders o JOIN others ON buyer = user"),
+    }
+    with ExitStack() as stack:
+        running = []
+        for target, sql in targets.items():
+            texts = dict.fromkeys(("user", "big", "alone", "pair", "nested", "many"), "string")
+            store.create_table(target, {**texts, "n": "long"}, ["user", "big"])
+            tables = ["orders"] if target == "one" else ["orders", "others"]
+            running.append(stack.enter_context(Following(spark, store, sql, tables, target, tmp_path)))
+        for number in range(3):
+            store.table("orders").put({"region": "r", "id": number, "user": f"u{number % 2}", "price": number})
+            if number:
+                store.table("others").put({"id": number, "buyer": "u1"})
+            for query in running:
+                assert query.advance() == query.expected()
+        kept = [name for name in store.tables() if name.endswith("_groups")]
+        assert sorted(name.split("_")[4] for name in kept) == ["inner", "inner", "last", "one"]

@@ -120,6 +120,29 @@ def not_operands(text: TokenText, start: int, end: int) -> set[int]:
     return found
 
 
+def struct_fields(text: TokenText, start: int, end: int) -> tuple[dict[tuple[int, int], int], set[int]]:
+    """Return the fields of ``struct(…)`` and ``(…, …)`` in a range that have no alias, with their places; and aliases.
+
+    Spark names such a field like its column, or ``col`` with its place, which begins with 1.
+    """
+    places: dict[tuple[int, int], int] = {}
+    aliases: set[int] = set()
+    for index in range(start, end):
+        if not text.is_symbol(index, "("):
+            continue
+        parts = text.split(index + 1, text.closing[index])
+        if text.is_call(index - 1) and not text.is_word(index - 1, *OPERATORS):
+            is_struct = text.tokens[index - 1].name.lower() == "struct"
+        else:
+            is_struct = len(parts) > 1 and not text.is_word(index - 1, "IN")
+        for place, part in enumerate(parts if is_struct else (), start=1):
+            if split_alias(text, *part)[1] is None:
+                places[text.without_brackets(*part)] = place
+            else:
+                aliases.add(part[1] - 1)
+    return places, aliases
+
+
 @dataclass(frozen=True)
 class Atom:
     """A token, or a dotted name.

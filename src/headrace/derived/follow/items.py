@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +20,7 @@ from headrace.sql_text.expressions import (
     lambda_parameters,
     not_operands,
     operand_end,
+    struct_fields,
 )
 from headrace.sql_text.lexer import TokenKind, quote_name
 from headrace.sql_text.query_text import QueryText
@@ -230,7 +232,8 @@ class Items:
         """
         text = self._text
         self._check_lambdas(start, end)
-        skipped = not_operands(text, start, end)
+        fields, aliases = struct_fields(text, start, end)
+        skipped = not_operands(text, start, end) | aliases
         edits: list[tuple[int, int, str]] = []
         index = start
         while index < end:
@@ -239,7 +242,7 @@ class Items:
                 continue
             if is_aggregate_call(text, index):
                 number, after = self._aggregate(index)
-                edits.append((index, after, value_column(number)))
+                edits.append((index, after, self._as_field(value_column(number), fields, index, after)))
                 index = after
                 continue
             atom = atom_at(text, index)
@@ -247,9 +250,21 @@ class Items:
             if found is None:
                 index = atom.end
             else:
-                edits.append((index, *found))
-                index = found[0]
+                after, column = found
+                edits.append((index, after, self._as_field(column, fields, index, after)))
+                index = after
         return text.render(start, end, edits)
+
+    def _as_field(self, column: str, fields: Mapping[tuple[int, int], int], start: int, end: int) -> str:
+        """Return what replaces a range; if it is a field of a struct, with the name that Spark gives the field."""
+        place, text = fields.get((start, end)), self._text
+        if place is None:
+            return column
+        if text.is_name(start) and (named := text.dotted(start))[1] == end:
+            return f"{column} AS {quote_name(named[0][-1])}"
+        if is_aggregate_call(text, start) or (text.is_call(start) and text.after(start + 1) == end):
+            return f"{column} AS col{place}"
+        raise NotSplit("a struct with a field whose name depends on its expression")
 
     def _found(self, start: int, end: int, index: int, atom: Atom, visible: int) -> tuple[int, str] | None:
         """Return the end and the replacement of the group expression or alias at a token; None if there is none."""
