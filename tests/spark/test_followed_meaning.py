@@ -266,3 +266,27 @@ def test_fields_of_a_struct_have_the_names_that_spark_gives_them(
                 assert query.advance() == query.expected()
         kept = [name for name in store.tables() if name.endswith("_groups")]
         assert sorted(name.split("_")[4] for name in kept) == ["inner", "inner", "last", "one"]
+
+
+STARS = {
+    "one": "SELECT region, id, user FROM orders o WHERE pmod(hash(*), 3) <> 1 AND pmod(hash(o.*), 5) <> 1",
+    "inner": "SELECT * FROM (SELECT id, region, user FROM orders WHERE pmod(hash(*), 3) <> 1)",
+    "groups": "SELECT id, 'all' AS region, max(user) AS user FROM orders WHERE pmod(hash(*), 3) <> 1 GROUP BY id",
+    "few": "SELECT id, 'all' AS region, max(user) FILTER (WHERE pmod(hash(*), 3) <> 1) AS user FROM orders GROUP BY id",
+    "joined": "SELECT o.* EXCEPT (price) FROM orders o JOIN orders x USING (region, id) WHERE pmod(hash(x.*), 3) <> 1",
+}
+
+
+def test_a_star_in_a_condition_has_the_columns_of_the_table(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        running = []
+        for target, sql in STARS.items():
+            key = ["id"] if target in ("groups", "few") else ["region", "id"]
+            store.create_table(target, {"region": "string", "id": "long", "user": "string"}, key)
+            running.append(stack.enter_context(Following(spark, store, sql, ["orders"], target, tmp_path)))
+        for number in range(2):
+            rows = [{"region": "r", "id": each, "user": f"u{number}", "price": each} for each in range(number, 9)]
+            store.table("orders").put(rows)
+            for query in running:
+                assert query.advance() == query.expected()
+                assert 0 < len(query.expected()) < 10

@@ -173,6 +173,8 @@ class Items:
         if text.is_word(end, "FILTER") and text.is_symbol(end + 1, "(") and text.is_word(end + 2, "WHERE"):
             condition = text.render(end + 3, text.closing[end + 1], [])
             end = text.after(end + 1)
+            if any(text.is_star(each) for each in range(closing, end)):
+                raise NotSplit(f"a star in FILTER of {name}")
         if text.is_word(end, "OVER", "IGNORE", "RESPECT", "WITHIN"):
             raise NotSplit(f"{name} with {text.tokens[end].text.upper()}")
         distinct = text.is_word(first, "DISTINCT")

@@ -200,10 +200,10 @@ class QueryRelations:
         return text.item(start, end)
 
     def _carry(self, select: Select) -> None:
-        """Add the sign and the order to the select list, and take them out of its stars."""
+        """Add the sign and the order to the select list, and take them out of its stars and of those in WHERE."""
         text = self._text
         followed = [each.relation for each in select.relations if each.followed]
-        for index in range(*select.block.select):
+        for index in (*range(*select.block.select), *range(*select.block.where)):
             if not text.is_star(index) or self._in_count(index):
                 continue
             qualifier = self._qualifier_of(index)
