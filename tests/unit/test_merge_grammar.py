@@ -111,6 +111,8 @@ def test_aliases_are_optional() -> None:
         ("INTO t USING s ON a = b WHEN NOT MATCHED THEN INSERT (a, b) VALUES (1)", "2 columns, 1 values"),
         ("INTO t USING s ON a = b WHEN NOT MATCHED THEN INSERT (a) VALUES (DEFAULT)", "columns have no DEFAULT"),
         ("INTO t USING s ON a = b WHEN MATCHED THEN UPDATE SET a = (SELECT 1)", "cannot have a subquery"),
+        ("INTO t USING s ON a = b WHEN MATCHED THEN UPDATE SET a = 2 * hash(s.*)", "cannot have a star"),
+        ("INTO t USING s ON a = b WHEN MATCHED AND hash(*) = 1 THEN DELETE", "cannot have a star"),
         ("INTO t USING s ON a = b WHEN MATCHED AND sum(x) OVER (ORDER BY y) > 1 THEN DELETE", "a window function"),
         ("INTO t USING s ON a = b WHEN MATCHED THEN DELETE ORDER BY a", "expected the end of the statement"),
         ("INTO t USING s ON a = b WHEN MATCHED THEN UPDATE SET a", "expected = and the value"),

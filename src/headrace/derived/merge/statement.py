@@ -247,6 +247,9 @@ def _expression(cursor: Cursor, what: str, *ends: str, commas: bool = False) -> 
         following = cursor.peek(1)
         if token.is_word("OVER") and following is not None and following.is_symbol("("):
             raise _unsupported(cursor, token, "a window function", "write an expression of one row")
+        if text.is_star(index):
+            # Beside the columns of the source, batches have columns that say which clause applies.
+            raise _unsupported(cursor, token, "a star", "compute it in the source: USING (SELECT *, … FROM scan) AS s")
         depth += (token.text in _OPENING) - (token.text in _CLOSING)
         cases += (token.is_word("CASE") and not text.is_symbol(index - 1, ".")) - ends_case(text, index)
         last = cursor.take()
