@@ -299,6 +299,20 @@ def test_rows_of_a_batch_are_kept_for_a_replay_until_the_next_advance(
     wait_until(lambda: edges(source) == [(9, 11)])
 
 
+def test_rows_of_a_batch_that_takes_its_consumer_back_are_kept(
+    store: Store, source: Queue, publisher: Publisher
+) -> None:
+    """Before it, the consumer was ahead of the queue, so that it had read the rows of the batch."""
+    source.set_options(auto_trim=True)
+    consumer_of(store, "vital", "in", vital=True).advance("in", {0: 20})
+    source.trim()
+    wait_until(lambda: edges(source) == [(10, 10)])
+    writes = [Append("in", stage(publisher, 0, "10", "11", queue="in"))]
+    publisher.publish(0, writes, advances=[Advance("vital", "in", {0: 10}, {0: 20})])
+    source.trim()
+    assert edges(source) == [(10, 12)]
+
+
 @pytest.mark.usefixtures("orders", "queue", "second")
 def test_rows_staged_before_a_crash_are_never_published(place: Place, store: Store, publisher: Publisher) -> None:
     everything(publisher, 0)

@@ -19,7 +19,7 @@ from headrace_ytsaurus.endpoint.errors import no_such_transaction, refused
 from headrace_ytsaurus.endpoint.ids import ObjectType, kind_of, new_id
 from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.storage.snapshot import SnapshotDatabase
-from headrace_ytsaurus.endpoint.tables.row_changes import Change, Commit
+from headrace_ytsaurus.endpoint.tables.row_changes import Change, Commit, QueueChange
 from headrace_ytsaurus.endpoint.tables.row_locks import Locked, RowLocks
 from headrace_ytsaurus.endpoint.tables.state import ROW_LIMIT
 from headrace_ytsaurus.wire.errors import Code, YtError
@@ -223,7 +223,8 @@ class TabletTransactions:
                     locks[node] = locks[node].joined(change.locked) if node in locks else change.locked
             if since is not None and (taken := self._locks.conflict(since, locks)) is not None:
                 raise _conflict(next(change.table.name for change in changes if change.table.node.id == taken))
-            for change in changes:
+            # Appends trim what consumers have read: of a consumer that goes back, as far as it is then.
+            for change in sorted(changes, key=lambda each: isinstance(each, QueueChange)):
                 change.apply(commit)
             self._locks.committed(version, locks)
 

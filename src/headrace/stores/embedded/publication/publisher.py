@@ -123,6 +123,11 @@ class EmbeddedPublisher(Publisher):
                     bad_rows.alter(connection, table, of_tables[name], alteration, version, ts)
                 else:
                     table.alter_in(connection, alteration, version, ts)
+            # Appends trim what consumers have read: of a consumer that goes back, as far as it is then.
+            for advance in advances:
+                consumers.advance(
+                    connection, advance.consumer, advance.queue, advance.offsets, advance.expected, job=self.job
+                )
             for write in writes:
                 if isinstance(write, Append):
                     self._append(connection, batch, write, version, ts)
@@ -134,10 +139,6 @@ class EmbeddedPublisher(Publisher):
                     continue
                 for rows in self._rows_to_apply(connection, batch, write, table):
                     table.apply(connection, write.change, rows, version, ts)
-            for advance in advances:
-                consumers.advance(
-                    connection, advance.consumer, advance.queue, advance.offsets, advance.expected, job=self.job
-                )
             failpoints.reach("rows-written")
             now = time.time()
             if not last:
