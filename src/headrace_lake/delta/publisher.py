@@ -85,12 +85,6 @@ class DeltaPublisher(IntentPublisher[_Part, Snapshot]):
     def _snapshot(self, table: str) -> Snapshot:
         return self._find(table).snapshot()
 
-    def _writable(self, table: str) -> Snapshot:
-        """Return the newest version of a table, whose columns have the names that files have."""
-        snapshot = self._snapshot(table)
-        snapshot.check_writable(removes=False)
-        return snapshot
-
     def _columns(self, snapshot: Snapshot) -> Columns:
         return Columns(snapshot.id, snapshot.schema)
 
@@ -117,7 +111,7 @@ class DeltaPublisher(IntentPublisher[_Part, Snapshot]):
     ) -> list[Staged]:
         snapshot = None
         if table is not None and change in WHOLE_ROWS:
-            snapshot = self._writable(table)
+            snapshot = _writable(self._find(table))
             schema = snapshot.schema
             first = next(rows := iter(rows), None)
             rows = rows if first is None else itertools.chain([first], rows)
@@ -174,7 +168,7 @@ class DeltaPublisher(IntentPublisher[_Part, Snapshot]):
         for name in dict.fromkeys(write.table for write in writes):
             table = self._find(name)
             alteration = alterations.get(name)
-            snapshot = self._writable(name).altered(alteration)
+            snapshot = _writable(table).altered(alteration)
             mine = [write for write in writes if write.table == name]
             mine = [write for write in mine if write.staged or write.change is RowChange.REPLACE_ALL]
             prefix = f"{data_files.PREFIX}{self._staging.digest}-{batch}-"
@@ -186,6 +180,13 @@ class DeltaPublisher(IntentPublisher[_Part, Snapshot]):
             )
             parts.append(_Part(table, snapshot.id, planner, alteration))
         return parts
+
+
+def _writable(table: DeltaTable) -> Snapshot:
+    """Return the newest version of a table, without column mapping or another feature that headrace does not write."""
+    snapshot = table.snapshot()
+    snapshot.check_writable(removes=False)
+    return snapshot
 
 
 def _check(snapshot: Snapshot, planner: Planner) -> None:

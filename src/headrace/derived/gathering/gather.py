@@ -86,7 +86,7 @@ def gather(
 ) -> dict[str, TableViews] | None:
     """Return the rows of each followed table that decide about the changes of the result; none if nothing changes it.
 
-    Returns None if they are more than ``most``, without those that change, or if too many are read to find them.
+    Returns None if more than ``most`` of them are not of the batch, or if too many are read to find them.
 
     Args:
         changes: the changes of the batch, by table. Tables without changes are missing.
@@ -104,7 +104,7 @@ class _Gathering:
         self, plan: GatherPlan, changes: Mapping[str, TableChange], kept: Mapping[str, KeptRows], most: int
     ) -> None:
         self._plan = plan
-        # The rows that can still be evaluated, and those that can still be read.
+        # How many rows can still be evaluated, and read.
         self._left = most
         self._reads = _READ_FOR_ONE * most
         self._changes = changes
