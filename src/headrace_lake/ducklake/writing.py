@@ -300,23 +300,21 @@ class TableChange(SnapshotTable):
             staged = bool(schema.primary_key) and rows.num_rows > 0
         inlines = alive.num_rows <= INLINED_ROWS and self._has_inlined_table()
         inlines = inlines and can_be_inlined(alive, self.definition.columns)
+        inlined = alive.num_rows if inlines else 0
         if staged:
             self._stage(rows if inlines else rows.select([*schema.primary_key, DELETED]))
-            self._end_inlined()
             self._delete_in_files(before, Keys(schema, rows))
-        elif inlines and alive.num_rows:
-            self._stage(alive.append_column(DELETED, pa.array(np.zeros(alive.num_rows, np.bool_))))
-            staged = True
+        elif inlined:
+            self._stage(alive.append_column(DELETED, pa.array(np.zeros(inlined, np.bool_))))
+        first = self._change_inlined(inlined, ends=staged)
+        if staged or inlined:
+            self.run("DROP TABLE pg_temp.{stage}", stage=sql.Identifier(STAGE))
         if alive.num_rows:
             found = statistics_of(alive, self.definition.columns)
-            first = self._row_ids(alive.num_rows)
-            if inlines:
-                self._inline(first)
-            else:
+            if not inlined:
+                first = self._row_ids(alive.num_rows)
                 self._write_files(alive, first)
             self.widen(found, is_first=first == 0)
-        if staged:
-            self.run("DROP TABLE pg_temp.{stage}", stage=sql.Identifier(STAGE))
         return [f"{name}:{self.definition.id}" for name in _CHANGES if name in self._done]
 
     # -- old rows -----------------------------------------------------------------------------------------
@@ -348,23 +346,20 @@ class TableChange(SnapshotTable):
         stage(self.bulk, pa.table(columns, names=rows.column_names))
         self._staged = {name: sql.Identifier("s", f"c{place}") for place, name in enumerate(rows.column_names)}
 
-    def _end_inlined(self) -> None:
-        """Delete the inlined rows whose keys are staged."""
+    def _ending(self, table: str) -> str:
+        """Return the statement that deletes the inlined rows whose keys are staged."""
         same = sql.SQL(" AND ").join(
             sql.SQL("t.{} OPERATOR(pg_catalog.=) {}").format(sql.Identifier(name), self._staged[name])
             for name in self.definition.schema.primary_key
         )
-        for each in self.definition.inlined:
-            found = self.rows(
-                "WITH ended AS (UPDATE {c}.{table} t SET end_snapshot = {snapshot} FROM pg_temp.{stage} s"
-                " WHERE t.end_snapshot IS NULL AND {same} RETURNING 1) SELECT count(*) AS ended FROM ended",
-                table=sql.Identifier(each.name),
-                stage=sql.Identifier(STAGE),
-                snapshot=self.snapshot.id,
-                same=same,
-            )
-            if found[0]["ended"]:
-                self._done.add("inlined_delete")
+        return self.lake.statement(
+            "UPDATE {c}.{table} t SET end_snapshot = {snapshot} FROM pg_temp.{stage} s"
+            " WHERE t.end_snapshot IS NULL AND {same} RETURNING 1",
+            table=sql.Identifier(table),
+            stage=sql.Identifier(STAGE),
+            snapshot=self.snapshot.id,
+            same=same,
+        )
 
     def _delete_in_files(self, before: State, keys: Keys) -> None:
         """Delete the rows of files with these keys."""
@@ -415,48 +410,88 @@ class TableChange(SnapshotTable):
 
     def _row_ids(self, count: int) -> int:
         """Take numbers for new rows; return the first one."""
-        found = self.rows(
-            "UPDATE {c}.ducklake_table_stats SET next_row_id = next_row_id + {count},"
-            " record_count = record_count + {count} WHERE table_id = {table} RETURNING next_row_id",
-            count=count,
-            table=self.definition.id,
-        )
-        if found:
-            return int(found[0]["next_row_id"]) - count
-        self.lake.insert(
-            self.bulk,
-            "ducklake_table_stats",
-            table_id=self.definition.id,
-            record_count=count,
-            next_row_id=count,
-            file_size_bytes=0,
-        )
-        return 0
+        return self._values(self._numbers(count), ["(SELECT first FROM numbers)"])[0]
+
+    def _numbers(self, count: int) -> dict[str, str]:
+        """Return the statements that take numbers for new rows, the last one with the first number."""
+        table = {"table": self.definition.id, "count": count}
+        return {
+            "taken": self.lake.statement(
+                "UPDATE {c}.ducklake_table_stats SET next_row_id = next_row_id + {count},"
+                " record_count = record_count + {count} WHERE table_id = {table}"
+                " RETURNING next_row_id - {count} AS first",
+                **table,
+            ),
+            "started": self.lake.statement(
+                "INSERT INTO {c}.ducklake_table_stats (table_id, record_count, next_row_id, file_size_bytes)"
+                " SELECT {table}, {count}, {count}, 0 WHERE NOT EXISTS (SELECT FROM taken) RETURNING 0 AS first",
+                **table,
+            ),
+            "numbers": "SELECT first FROM taken UNION ALL SELECT first FROM started",
+        }
 
     def _has_inlined_table(self) -> bool:
         """Return whether the catalog has a table for inlined rows with all columns."""
         names = tuple(column.name for column in self.definition.columns)
         return any(each.columns == names for each in self.definition.inlined[-1:])
 
-    def _inline(self, first: int) -> None:
-        """Insert the staged rows into the catalog."""
+    def _change_inlined(self, count: int, *, ends: bool) -> int:
+        """Change the rows in the catalog by the staged ones; return the number of the first new row.
+
+        It is one statement, because each one takes several exchanges with the server.
+
+        Args:
+            count: the number of staged rows to insert.
+            ends: whether to delete the rows whose keys are staged.
+        """
+        tables = self.definition.inlined if ends else ()
+        parts = {f"ended_{place}": self._ending(each.name) for place, each in enumerate(tables)}
+        shown = [" + ".join(f"(SELECT count(*) FROM {part})" for part in parts) or "0"]
+        if count:
+            last = self.definition.inlined[-1].name
+            parts |= self._numbers(count) | {"new": self._inserting(last)}
+            # Each part of a statement sees the rows before it.
+            before = self.lake.table(last).as_string(None)
+            shown += ["(SELECT first FROM numbers)", f"(SELECT count(*) FROM {before})"]
+        if not parts:
+            return 0
+        ended, *numbers = self._values(parts, shown)
+        if ended:
+            self._done.add("inlined_delete")
+        if not numbers:
+            return 0
+        first, self.inlined = numbers
+        # DuckDB keeps the statistics of a table, with the numbers of rows, until the number of the next file changes.
+        self.snapshot.new_file_id()
+        self._done.add("inlined_insert")
+        return first
+
+    def _inserting(self, table: str) -> str:
+        """Return the statement that inserts the staged rows into the catalog."""
         names = [name for name in self._staged if name != DELETED]
-        found = self.rows(
-            "WITH new AS (INSERT INTO {c}.{table} (row_id, begin_snapshot, {names})"
-            " SELECT {first} + row_number() OVER () - 1, {snapshot}, {values} FROM pg_temp.{stage} s"
-            " WHERE NOT {deleted}) SELECT count(*) AS before FROM {c}.{table}",
-            table=sql.Identifier(self.definition.inlined[-1].name),
+        return self.lake.statement(
+            "INSERT INTO {c}.{table} (row_id, begin_snapshot, {names})"
+            " SELECT first + row_number() OVER () - 1, {snapshot}, {values} FROM numbers, pg_temp.{stage} s"
+            " WHERE NOT {deleted}",
+            table=sql.Identifier(table),
             names=sql.SQL(", ").join(map(sql.Identifier, names)),
-            first=first,
             snapshot=self.snapshot.id,
             values=sql.SQL(", ").join(self._staged[name] for name in names),
             stage=sql.Identifier(STAGE),
             deleted=self._staged[DELETED],
         )
-        self.inlined = found[0]["before"]
-        # DuckDB keeps the statistics of a table, with the numbers of rows, until the number of the next file changes.
-        self.snapshot.new_file_id()
-        self._done.add("inlined_insert")
+
+    def _values(self, parts: Mapping[str, str], shown: Sequence[str]) -> list[int]:
+        """Run statements as one, and return values.
+
+        Args:
+            parts: the statements, by the names of their rows.
+            shown: what has the values.
+        """
+        changes = ", ".join(f"{name} AS ({part})" for name, part in parts.items())
+        columns = ", ".join(f"{each} AS n{place}" for place, each in enumerate(shown))
+        (found,) = self.rows("{statement}", statement=sql.SQL(f"WITH {changes} SELECT {columns}"))
+        return list(found.values())
 
     def _write_files(self, rows: pa.Table, first: int) -> None:
         """Write rows into files."""

@@ -168,15 +168,16 @@ class PostgresPublisher(Publisher):
                         self.refused += self._apply_apart(bulk, cursor, batch, write, deletes, now)
                     else:
                         self._apply(bulk, cursor, batch, write, deletes, now, care)
-                if also is not None or not self.in_process:
+                if writes and (also is not None or not self.in_process):
                     set_path(bulk, CATALOG_PATH)
                 if also is not None:
                     also(bulk)
                 failpoints.reach("rows-written")
                 if not self.in_process:
                     staging.sweep(cursor, self._tables.schema, self._key(batch))
-            # Deferred triggers run at the commit.
-            set_path(bulk, self._connection.server.writing_path)
+            if writes or claim is not None:
+                # Deferred triggers run at the commit.
+                set_path(bulk, self._connection.server.writing_path)
             return True
 
         def publish(care: Care, *, apart: bool = False) -> bool:
