@@ -31,7 +31,10 @@ _log = logging.getLogger("headrace")
 
 
 def with_short_errors(write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-    """Return a function of ``foreachBatch`` that logs a long error, and raises a short one in its place."""
+    """Return a function of ``foreachBatch`` that logs a long error, and raises a short one in its place.
+
+    An interruption is logged for debugging only: most often the query was stopped.
+    """
 
     def write_batch(batch_df: DataFrame, batch: int) -> None:
         try:
@@ -40,8 +43,9 @@ def with_short_errors(write: Callable[[DataFrame, int], None]) -> Callable[[Data
             text = "".join(traceback.format_exception(error))
             if len(text) <= _LONGEST:
                 raise
-            _log.exception("batch %d failed", batch)
-            short = _short(error, text, batch)
+            interruption = _interruption(text)
+            _log.log(logging.DEBUG if interruption else logging.ERROR, "batch %d failed", batch, exc_info=True)
+            short = _short(error, text, batch, interruption)
         else:
             return
         # Outside of the except clause, so that the long error is not its context.
@@ -50,8 +54,7 @@ def with_short_errors(write: Callable[[DataFrame, int], None]) -> Callable[[Data
     return write_batch
 
 
-def _short(error: Exception, text: str, batch: int) -> HeadraceError:
-    interruption = _interruption(text)
+def _short(error: Exception, text: str, batch: int, interruption: str | None) -> HeadraceError:
     if isinstance(error, HeadraceError) and not interruption:
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
@@ -62,7 +65,7 @@ def _short(error: Exception, text: str, batch: int) -> HeadraceError:
     return BatchFailedError(
         f"batch {batch} failed: {message}",
         received=interruption,
-        remedy="the log of headrace in this process has the whole error",
+        remedy=None if interruption else "the log of headrace in this process has the whole error",
     )
 
 
