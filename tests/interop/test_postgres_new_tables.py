@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,7 +20,9 @@ from headrace.model.tables.changes import ChangeOp
 from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.model.tunnels.values import FINISHED, ChannelKind, TunnelKind
 from headrace.ports import Store
-from headrace.stores.postgres.tunnels import joining, log, stored_tunnels
+from headrace.stores.postgres.tunnels import followed_tables, joining, log, stored_tunnels
+from headrace.stores.postgres.tunnels.base_data import ChunkRows
+from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.testing.reading import Change, drain, read_batch, run_to_the_end, unpack
 from headrace.workers import TunnelWorker
 from tests.conformance import serving
@@ -313,6 +315,32 @@ def test_a_table_that_is_dropped_leaves_at_any_time(
     assert store.tunnel("changes").describe().warnings == tunnel.describe().warnings == ()
     # Once for each of the three tables.
     assert caplog.text.count("bills was dropped") == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "rows"),
+    [
+        ("DROP TABLE bills", []),
+        ("ALTER TABLE bills RENAME id TO number", ['{"number":1}']),
+        ("ALTER TABLE bills RENAME TO papers", ['{"id":1}']),
+    ],
+)
+def test_a_table_changes_between_the_look_at_it_and_the_read_of_its_base_data(
+    store: Store, server: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, change: str, rows: list[str]
+) -> None:
+    tunnel = store.create_tunnel_of_tables("public.*", "changes")
+    server.execute("CREATE TABLE bills (id bigint PRIMARY KEY)")
+    server.execute("INSERT INTO bills VALUES (1)")
+    assert tunnel.take_in_tables() == ["bills"]
+    changes, one_snapshot = iter([change]), followed_tables.one_snapshot
+
+    def after_a_change(database: TunnelDatabase, reads: Sequence[Any]) -> list[ChunkRows]:
+        for each in changes:
+            server.execute(each)
+        return one_snapshot(database, reads)
+
+    monkeypatch.setattr(followed_tables, "one_snapshot", after_a_change)
+    assert [change.row["row"] for change in drain(tunnel)] == rows
 
 
 def test_a_table_that_is_renamed_into_the_patterns_joins(store: Store, server: psycopg.Connection[Any]) -> None:

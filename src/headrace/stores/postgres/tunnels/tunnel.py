@@ -531,15 +531,23 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         """Read and save chunks of one snapshot."""
         parts = [(row.relation, row.keys) for row in rows]
         view = self._last()
-        chunks = view.tables.snapshots(parts)
-        while (newer := self._fresh()) is not view or not all(
-            view.tables.definitions.know(relation, chunk.rows.leaves)
-            for (relation, _), chunk in zip(parts, chunks, strict=True)
-        ):
+        while True:
+            try:
+                chunks = view.tables.snapshots(parts)
+            except (NotFoundError, SchemaError):
+                # A table or a column may have been dropped or renamed since the view was opened.
+                if (newer := self._fresh()) is view:
+                    raise
+            else:
+                newer = self._fresh()
+                if newer is view and all(
+                    view.tables.definitions.know(relation, chunk.rows.leaves)
+                    for (relation, _), chunk in zip(parts, chunks, strict=True)
+                ):
+                    break
             # A table has changed in the meantime: names may be those of other columns, and rows those of a partition
             # that has come and left.
             view = newer
-            chunks = view.tables.snapshots(parts)
         if self._stored.selection is not None and self._stored.publication is not None:
             # The rows are those of the publication, in which others may have changed the choice.
             view.log.check_publication()
