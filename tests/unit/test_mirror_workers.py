@@ -169,6 +169,9 @@ def test_a_mirror_that_keeps_no_bad_rows_does_not_begin_with_some(shop: Store, c
     bad.put({"key": '{"id":9}', "change": "put", "row": '{"id":9}'})
     with pytest.raises(OptionError, match="the target has bad rows"):
         copy(shop, copies)
+    bad.add_columns({"note": "string"})
+    with pytest.raises(OptionError, match="the target has bad rows"):
+        copy(shop, copies)
     bad.delete({"key": '{"id":9}'})
     assert copy(shop, copies) == 0
 

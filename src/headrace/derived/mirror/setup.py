@@ -290,7 +290,7 @@ class MirrorSetup:
             return
         name = bad_rows.table_name(self.form.target)
         table = find_table(self._target, name)
-        if table is not None and table.schema.names == bad_rows.SCHEMA.names and _has_rows(table):
+        if table is not None and bad_rows.has_columns(table.schema) and _has_rows(table):
             raise OptionError(
                 "the target has bad rows, which a mirror without option badRows does not remove when their keys change",
                 received=f"rows in table {name!r}",

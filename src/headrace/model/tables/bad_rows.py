@@ -71,9 +71,7 @@ def object_of(text: str | None) -> dict[str, Any]:
 
 def check_columns(table: str, there: TableSchema) -> None:
     """Raise `SchemaError` if a table of bad rows lacks a column, or has another key. It may have others."""
-    if there.primary_key != SCHEMA.primary_key or any(
-        name not in there or there.column(name).type != SCHEMA.column(name).type for name in COLUMNS
-    ):
+    if not has_columns(there):
         raise SchemaError(
             f"table {table!r} does not have the columns of a table of bad rows",
             received=_shown(there),
@@ -81,6 +79,13 @@ def check_columns(table: str, there: TableSchema) -> None:
             remedy="give it these columns again; or, if it has no rows to keep, drop it: the stream creates it when it "
             "starts",
         )
+
+
+def has_columns(there: TableSchema) -> bool:
+    """Return whether a table has the key and all columns of a table of bad rows."""
+    return there.primary_key == SCHEMA.primary_key and all(
+        name in there and there.column(name).type == SCHEMA.column(name).type for name in COLUMNS
+    )
 
 
 def _shown(schema: TableSchema) -> str:
