@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import headrace
@@ -9,6 +11,8 @@ from headrace.cli.main import main
 from headrace.errors import DataLossError, NotFoundError, SchemaError, UnsupportedError
 from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store
+from headrace.stores.postgres.schemas import TableLayout
+from headrace.stores.postgres.tables.table import PostgresTable
 from headrace.stores.postgres.tunnels import stored_tunnels
 from headrace.testing.reading import drain, replay, state_of
 from tests.interop.own_database import Server
@@ -351,6 +355,30 @@ def test_a_new_column_with_unknown_values_is_an_error_for_older_rows_only(store:
     server.execute("ALTER TABLE t ADD d rank")
     with pytest.raises(DataLossError, match=r"column 'd' is newer, and rows before it have values"):
         drain(tunnel)
+
+
+@pytest.mark.parametrize("patterns", [None, "public.*"])
+@pytest.mark.parametrize("change", ["ADD c int DEFAULT 5", "DROP b", "RENAME a TO name"])
+def test_a_table_changes_while_its_definition_is_read(
+    store: Store, server: Server, monkeypatch: pytest.MonkeyPatch, patterns: str | None, change: str
+) -> None:
+    monkeypatch.setattr(stored_tunnels, "SMALL_TABLE_ROWS", 0)
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, a text, b text)")
+    server.execute("INSERT INTO t VALUES (1, 'a', 'b')")
+    created = store.create_tunnel_of_tables(patterns, "changes") if patterns else store.create_tunnel("t", "changes")
+    tunnel = store.tunnel(created.id)
+    base = tunnel.channels()[0]
+    server.execute("ALTER TABLE t ADD z int")
+    changes, layout = iter([change]), PostgresTable.layout
+
+    def after_a_change(table: PostgresTable) -> TableLayout:
+        for each in changes:
+            server.execute(f"ALTER TABLE t {each}")
+        return layout(table)
+
+    monkeypatch.setattr(PostgresTable, "layout", after_a_change)
+    (row,) = tunnel.read(base.id, base.committed, 10).changes.rows.to_pylist()
+    assert (row if patterns is None else json.loads(row["row"])) == store.table("t").get({"id": 1})
 
 
 def test_base_data_that_is_read_later_has_the_columns_of_now(

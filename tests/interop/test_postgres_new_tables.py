@@ -22,6 +22,7 @@ from headrace.model.tunnels.values import FINISHED, ChannelKind, TunnelKind
 from headrace.ports import Store
 from headrace.stores.postgres.tunnels import followed_tables, joining, log, stored_tunnels
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
+from headrace.stores.postgres.tunnels.followed import one_snapshot
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.testing.reading import Change, drain, read_batch, run_to_the_end, unpack
 from headrace.workers import TunnelWorker
@@ -332,7 +333,7 @@ def test_a_table_changes_between_the_look_at_it_and_the_read_of_its_base_data(
     server.execute("CREATE TABLE bills (id bigint PRIMARY KEY)")
     server.execute("INSERT INTO bills VALUES (1)")
     assert tunnel.take_in_tables() == ["bills"]
-    changes, one_snapshot = iter([change]), followed_tables.one_snapshot
+    changes = iter([change])
 
     def after_a_change(database: TunnelDatabase, reads: Sequence[Any]) -> list[ChunkRows]:
         for each in changes:

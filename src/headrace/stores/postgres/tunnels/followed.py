@@ -166,6 +166,12 @@ class FollowedTable:
         if selection is not None:
             self.layout = selections.only(layout, [column.name for column in history.now.columns])
 
+    @property
+    def is_consistent(self) -> bool:
+        """Whether the layout and the last version have the same columns: a table can change between the two reads."""
+        known, read = {column.name: column.number for column in self._history.now.columns}, self.layout.numbers
+        return all(read.get(name) == known.get(name) for name in [*known, *self.layout.schema.names])
+
     @cached_property
     def columns(self) -> TableColumns:
         """The columns of the table, for its images."""
@@ -308,6 +314,7 @@ class OneTable:
         part = None if selection is None else selection.definition
         self.definitions = SeenDefinitions(database, tunnel, [relation], as_columns=True, part=part)
         self._opened: FollowedTable | None = None
+        self._has_changed = False
         self.refresh()
 
     @property
@@ -318,9 +325,9 @@ class OneTable:
         return True
 
     def refresh(self) -> bool:
-        if not self.definitions.refresh():
+        if not self.definitions.refresh() and not self._has_changed:
             return False
-        self._opened = None
+        self._opened, self._has_changed = None, False
         return True
 
     @property
@@ -398,20 +405,23 @@ class OneTable:
     @property
     def _table(self) -> FollowedTable:
         opened = self._opened
-        if opened is None:
+        while opened is None:
             self._check_name()
             layout = PostgresTable(self._database.connection, self._name.text, self._database.schema).layout()
             if layout.oid != self._relation:
                 raise self._replaced(None)
-            history = self.definitions.history(self._relation)
-            opened = self._opened = FollowedTable(
+            opened = FollowedTable(
                 self._database,
                 layout,
-                history,
+                self.definitions.history(self._relation),
                 whole=True,
                 selection=self._selection,
                 publication=self._publication,
             )
+            if not opened.is_consistent and self.definitions.refresh():
+                # The table has changed since the last `refresh`; the next one must say so, too.
+                opened, self._has_changed = None, True
+        self._opened = opened
         return opened
 
     def _check_name(self) -> None:

@@ -174,12 +174,14 @@ class ManyTables:
             layout = self._layout(self._current[relation])
             if layout is not None and layout.oid == relation:
                 history = self.definitions.history(relation)
-                self._tables[relation] = table = FollowedTable(self._database, layout, history, whole=self.typed)
-                return table
-            if not self.refresh():
-                return None
-            # The table was renamed or dropped since the last `refresh`; the next one must say so, too.
-            self.definitions.forget()
+                table = FollowedTable(self._database, layout, history, whole=self.typed)
+            if (table is None or not table.is_consistent) and self.refresh():
+                # It was changed, renamed or dropped since the last `refresh`; the next one must say so, too.
+                self.definitions.forget()
+                continue
+            if table is not None:
+                self._tables[relation] = table
+            return table
 
     def _layout(self, name: TableName) -> TableLayout | None:
         try:
