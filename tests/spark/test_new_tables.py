@@ -38,6 +38,8 @@ def test_a_definition_says_what_is_missing(spark: SparkSession, tmp_path: Path) 
             OptionError, match=r"received: USING kafka; valid: headrace, .*whose package is in the session"
         ):
             session.run("CREATE TABLE t USING kafka OPTIONS (subscribe = 't')")
+        with pytest.raises(OptionError, match="the address of a store cannot contain a password"):
+            session.run("CREATE TABLE t USING headrace OPTIONS (store = 'postgresql://a:b@localhost/d', table = 't')")
         (no_store,) = session.run(f"CREATE TABLE t USING headrace OPTIONS (store = '{tmp_path / 's'}', table = 't')")
         assert no_store.message == f"table t defined; note: no store here: {tmp_path / 's'}"
         with headrace.open(tmp_path / "s", create=True):

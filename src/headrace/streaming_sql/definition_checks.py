@@ -68,11 +68,16 @@ def missing_note(definition: TableDefinition) -> str:
     """Return the end of a message about a definition whose store has no such table; nothing if it has one.
 
     A definition may come before its table, so this is no error. A store that is slow to answer is not waited for.
+
+    Raises:
+        OptionError: the store cannot be opened with these options.
     """
     if not is_headrace(definition.provider):
         return ""
     try:
         within(_SECONDS_TO_ANSWER, lambda: _find(definition))
+    except _UnusableError as error:
+        raise error.reason from None
     except TimeoutError:
         return f"; note: its store has not answered within {_SECONDS_TO_ANSWER:g} seconds"
     except NotFoundError as error:
@@ -82,7 +87,20 @@ def missing_note(definition: TableDefinition) -> str:
     return ""
 
 
+class _UnusableError(Exception):
+    """The options of a definition open no store."""
+
+    def __init__(self, reason: OptionError) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 def _find(definition: TableDefinition) -> None:
+    # A variable of the environment, and a secret that is not stored, can be missing until the table is used.
     location = location_of(definition)
-    with location.open_store() as store:
+    try:
+        opened = location.open_store()
+    except OptionError as error:
+        raise _UnusableError(error) from None
+    with opened as store:
         location.open(store)
