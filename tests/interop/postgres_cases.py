@@ -84,6 +84,7 @@ CASES = (
     Case("a dropped column", PLAIN, TWO, "ALTER TABLE t DROP v; UPDATE t SET n = 7"),
     Case("a column that was dropped and added again", PLAIN, TWO, "ALTER TABLE t DROP v; ALTER TABLE t ADD v text; UPDATE t SET n = 7"),
     Case("a renamed column", PLAIN, TWO, "INSERT INTO t VALUES (3, 'c', 3); ALTER TABLE t RENAME v TO w; INSERT INTO t VALUES (4, 'd', 4)"),
+    Case("a renamed column and VACUUM FULL", PLAIN, TWO, "ALTER TABLE t RENAME v TO w; VACUUM FULL t"),
     Case("a renamed key column", PLAIN, TWO, "DELETE FROM t WHERE id = 1; ALTER TABLE t RENAME id TO k; UPDATE t SET n = 8"),
     Case("two columns that exchange their names", PLAIN, TWO, "ALTER TABLE t RENAME v TO x; ALTER TABLE t RENAME n TO v; ALTER TABLE t RENAME x TO n"),
     Case("int to bigint", PLAIN, TWO, "UPDATE t SET n = 3; ALTER TABLE t ALTER n TYPE bigint; UPDATE t SET n = 2::bigint ^ 40"),

@@ -264,6 +264,19 @@ def test_a_copy_without_a_column_that_it_had_is_not_continued(
         assert "v" in target.table("t").schema.names
 
 
+def test_a_wider_key_is_given_to_the_copy_by_hand(store: Store, target: Store, server: Server) -> None:
+    create(server, 10)
+    copy(store, target)
+    server.execute("ALTER TABLE t ALTER id TYPE bigint")
+    server.execute("UPDATE t SET id = 5000000000 WHERE id = 1")
+    with pytest.raises(SchemaError, match=r"'id' of the primary key .* has a wider type.*give the column this type in"):
+        copy(store, target)
+    with psycopg.connect(target.url, user="postgres", autocommit=True) as session:
+        session.execute("ALTER TABLE t ALTER id TYPE bigint")
+    copy(store, target)
+    assert is_equal(store, target)
+
+
 def test_a_source_or_copy_without_its_primary_key_is_named(store: Store, target: Store, server: Server) -> None:
     create(server, 10)
     copy(store, target)

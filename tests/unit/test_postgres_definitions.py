@@ -251,7 +251,9 @@ def test_a_rewrite_is_a_loss_of_the_columns_whose_rows_in_the_catalog_it_has_rep
     before = version(column(1, "id"), column(2, "a"), column(3, "n", types.INT4))
     assert lost(before, before._replace(file=2)) == []
     using = version(column(1, "id"), column(2, "a", row="99"), column(3, "n", types.INT4), file=2)
-    assert lost(before, using) == ["column 'a' was rewritten, and its values may have changed"]
+    assert lost(before, using) == [
+        "column 'a' was rewritten, or changed beside a rewrite of the table, and its values may have changed"
+    ]
     assert lost(before, using._replace(file=1)) == []
     # Another column could explain the rewrite, and the new name the row in the catalog.
     renamed = column(2, "b", row="99")

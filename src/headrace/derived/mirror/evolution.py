@@ -201,6 +201,15 @@ class Evolution:
             now = schema.column(name).type
             if now == column.type or (column.name not in change.retyped and can_hold(now, column.type)):
                 continue
+            if widens(now, column.type) and name in schema.primary_key:
+                raise SchemaError(
+                    f"column {column.name!r} of the primary key of table {table.name!r} has a wider type in the "
+                    "source, and a mirror does not change the types of keys",
+                    received=type_name(column.type),
+                    valid=type_name(now),
+                    remedy="give the column this type in the target, in PostgreSQL by ALTER TABLE … ALTER COLUMN … "
+                    f"TYPE …, and start the mirror again; or {_ANEW}",
+                )
             if widens(now, column.type):
                 widened[column.name] = column.type
             elif not _holds(now, column.type):

@@ -16,7 +16,7 @@ PUBLIC = "public"
 MAX_NAME_BYTES = 63
 _PART = r'"(?:[^"]|"")+"|[^."]+'
 _NAME = re.compile(rf"(?:(?P<schema>{_PART})\.)?(?P<table>{_PART})", re.DOTALL)
-_VALID = "table or schema.table; a part with a dot is in double quotes; each part has up to 63 bytes"
+_VALID = "table or schema.table; a part with a dot or a double quote is in double quotes; each part has up to 63 bytes"
 
 
 @dataclass(frozen=True)

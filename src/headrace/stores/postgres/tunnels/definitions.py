@@ -296,7 +296,10 @@ def _of_columns(before: Definition, after: Definition, delivered: bool) -> Itera
         elif was.fields != column.fields:
             yield f"the type {column.declared} of column {column.name!r} has other columns than before"
         elif new_file and was.row != column.row and not _filled(was, column):
-            yield f"column {column.name!r} was rewritten, and its values may have changed"
+            yield (
+                f"column {column.name!r} was rewritten, or changed beside a rewrite of the table, and its values may "
+                "have changed"
+            )
         elif was.generated and new_file and was.other != column.other:
             yield f"the expression of column {column.name!r} has changed"
 

@@ -132,7 +132,7 @@ def inspect(
             return states, Fault(
                 f"{what} leaves out columns of table {table.name!r}: {', '.join(left_out)}",
                 "ALTER PUBLICATION … SET TABLE … without a list of columns; of generated columns, also "
-                "SET (publish_generated_columns = stored), from PostgreSQL 18 on",
+                "SET (publish_generated_columns = stored), from PostgreSQL 18 on; drop virtual ones, which no log has",
             )
         states[str(table.relation)] = str(entry)
     return states, None
