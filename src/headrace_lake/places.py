@@ -207,12 +207,16 @@ def write_new(place: Place, write: Callable[[Any], None]) -> None:
 
 
 def file_identity(place: Place) -> object:
-    """Return a value that no other file of this name has had; None if there is no file, or for an object."""
+    """Return a value that no other file of this name has had; None if there is no file."""
     try:
-        status = place.stat() if isinstance(place, Path) else None
+        return identity_of(place.stat())
     except FileNotFoundError:
         return None
-    return status and (status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def identity_of(status: os.stat_result | Status) -> object:
+    """Return the identity of a file with a status: an object has its size, and when it was written."""
+    return status if isinstance(status, Status) else (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def create(place: Place, content: bytes) -> None:

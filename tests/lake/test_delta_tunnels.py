@@ -125,7 +125,8 @@ def test_optimize_and_properties_are_no_changes(store: Store, tmp_path: Path) ->
     assert backlog.empty
     assert drain(tunnel) == []
     # The position goes on, so that the log of the table may be deleted.
-    assert tunnel.channels()[0].committed == Position("5")
+    committed = tunnel.channels()[0].committed
+    assert (committed.token.partition("@")[0], committed.skip) == ("5", 0)
 
 
 def test_rows_of_a_table_without_a_key_are_appended(store: Store, tmp_path: Path) -> None:
@@ -229,23 +230,84 @@ def test_an_older_copy_of_a_table_is_a_loss(store: Store, tmp_path: Path) -> Non
             call()
 
 
-def test_an_older_copy_that_has_grown_since_is_a_loss(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reader", ["a running one", "another process"])
+@pytest.mark.parametrize("read", ["committed", "read", "read in part", "nothing"])
+def test_an_older_copy_that_has_grown_since_is_a_loss(store: Store, tmp_path: Path, read: str, reader: str) -> None:
+    """Also if the end of the last batch is not committed, or nothing was read since the tunnel was created."""
     create(tmp_path, KEY)
     shutil.copytree(tmp_path / "theirs", tmp_path / "copy")
+    if read == "nothing":
+        write_deltalake(str(tmp_path / "theirs"), rows((9, "d")), mode="append")
     tunnel = store.create_tunnel("theirs", "t", "Stream")
-    write_deltalake(str(tmp_path / "theirs"), rows((4, "d")), mode="append")
-    _, end = read_from(tunnel, STREAM, tunnel.channels()[0].committed)
-    tunnel.commit({STREAM: end})
-    foreign(tmp_path, "theirs").optimize.compact()
-    assert not read_from(headrace.open(store.url).tunnel("t"), STREAM, end)[0]
+    end = tunnel.channels()[0].committed
+    if read != "nothing":
+        write_deltalake(str(tmp_path / "theirs"), rows((4, "d"), (5, "d")), mode="append")
+        end = tunnel.read(STREAM, end, 1 if read == "read in part" else 10).next
+    if read == "committed":
+        tunnel.commit({STREAM: end})
+        foreign(tmp_path, "theirs").optimize.compact()
+        assert not read_from(headrace.open(store.url).tunnel("t"), STREAM, end)[0]
     (tmp_path / "theirs").rename(tmp_path / "newer")
     (tmp_path / "copy").rename(tmp_path / "theirs")
     for key in (5, 6, 7):
         write_deltalake(str(tmp_path / "theirs"), rows((key, "e")), mode="append")
-    again = headrace.open(store.url).tunnel("t")
-    for call in (again.latest_positions, lambda: again.read(STREAM, end, 10), lambda: again.skip_lost(STREAM, end)):
+    again = tunnel if reader == "a running one" else headrace.open(store.url).tunnel("t")
+    calls = [lambda: again.read(STREAM, end, 10), lambda: again.skip_lost(STREAM, end)]
+    if not end.skip:
+        # The end of the batch becomes the committed position, and keeps what was read.
+        again.commit({STREAM: end})
+        calls.append(again.latest_positions)
+    for call in calls:
         with pytest.raises(DataLossError, match="older copy"):
             call()
+
+
+def test_base_data_of_an_older_copy_that_has_grown_since_is_a_loss(store: Store, tmp_path: Path) -> None:
+    create(tmp_path, KEY)
+    shutil.copytree(tmp_path / "theirs", tmp_path / "copy")
+    write_deltalake(str(tmp_path / "theirs"), rows((4, "d")), mode="append")
+    tunnel = store.create_tunnel("theirs", "t")
+    start = tunnel.channels()[0].committed
+    assert tunnel.read("base-0", start, 1).changes.num_rows == 1
+    (tmp_path / "theirs").rename(tmp_path / "newer")
+    (tmp_path / "copy").rename(tmp_path / "theirs")
+    for key in (5, 6):
+        write_deltalake(str(tmp_path / "theirs"), rows((key, "e")), mode="append")
+    for reader in (tunnel, headrace.open(store.url).tunnel("t")):
+        with pytest.raises(DataLossError, match="older copy"):
+            reader.read("base-0", start, 2)
+        with pytest.raises(DataLossError, match="older copy"):
+            reader.skip_lost("base-0", start)
+
+
+def test_the_same_table_in_another_place_is_read_on(store: Store, tmp_path: Path) -> None:
+    """A copy that is as new has the same entries, in other files."""
+    create(tmp_path, KEY)
+    tunnel = store.create_tunnel("theirs", "t", "Stream")
+    write_deltalake(str(tmp_path / "theirs"), rows((4, "d"), (5, "d")), mode="append")
+    page = tunnel.read(STREAM, tunnel.channels()[0].committed, 1)
+    shutil.copytree(tmp_path / "theirs", tmp_path / "copy")
+    (tmp_path / "theirs").rename(tmp_path / "newer")
+    (tmp_path / "copy").rename(tmp_path / "theirs")
+    write_deltalake(str(tmp_path / "theirs"), rows((6, "e")), mode="append")
+    for reader in (tunnel, headrace.open(store.url).tunnel("t")):
+        changes, _ = read_from(reader, STREAM, page.next)
+        assert [change.row["id"] for change in changes] == [5, 6]
+
+
+def test_an_empty_entry_of_the_log_is_a_loss(store: Store, tmp_path: Path) -> None:
+    """A power failure, or a writer that is not complete, leaves such entries, and readers of tables skip them."""
+    create(tmp_path, KEY)
+    tunnel = store.create_tunnel("theirs", "t", "Stream")
+    (tmp_path / "theirs" / "_delta_log" / f"{2:020}.json").touch()
+    write_deltalake(str(tmp_path / "theirs"), rows((4, "d")), mode="append")
+    start = tunnel.channels()[0].committed
+    with pytest.raises(DataLossError, match="empty entry"):
+        tunnel.read(STREAM, start, 10)
+    start, lost = tunnel.skip_lost(STREAM, start)
+    assert lost is None
+    changes, _ = read_from(tunnel, STREAM, start)
+    assert [change.row["id"] for change in changes] == [4]
 
 
 MOMENT = datetime.datetime(2026, 11, 28, 12, tzinfo=datetime.UTC)

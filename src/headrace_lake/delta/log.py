@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import DataLossError, StoreDamagedError
 from headrace_lake.delta.vectors import Vector
-from headrace_lake.places import Place, open_input
+from headrace_lake.places import Place, file_identity, identity_of, open_input
 
 LOG = "_delta_log"
 FEED = "_change_data"
@@ -102,7 +103,7 @@ def log_entry(directory: Place, version: int) -> Place:
 
 
 class Log:
-    """The log of a table. Entries never change, so it keeps what it has read.
+    """The log of a table. Entries never change, so it keeps what it has read, until the table is replaced.
 
     Args:
         name: the table's name, for messages.
@@ -112,7 +113,7 @@ class Log:
     def __init__(self, name: str, directory: Place) -> None:
         self._name = name
         self._directory = directory
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, tuple[object, Entry]] = {}
 
     def versions(self) -> range:
         """Return the versions whose entries exist, up to the newest one and without a gap."""
@@ -133,22 +134,33 @@ class Log:
         for number in range(version + 1, until + 1):
             yield self.entry(number)
 
-    def entry(self, version: int) -> Entry:
+    def entry(self, version: int, *, look: bool = False) -> Entry:
         """Return the entry of a version that the table has had.
 
+        In a directory, another file of the name is always noticed.
+
+        Args:
+            look: notice it in a bucket, too, where that is a request.
+
         Raises:
-            DataLossError: the entry was deleted.
+            DataLossError: the entry was deleted, or has no actions.
         """
-        found = self._entries.get(version)
-        if found is None:
-            path = log_entry(self._directory, version)
-            try:
-                text, modified = path.read_text("utf-8"), path.stat().st_mtime
-            except FileNotFoundError:
-                raise self._lost(version) from None
-            found = self._entries[version] = _parsed(self._name, version, text, modified)
-            while len(self._entries) > _KEPT:
-                del self._entries[next(iter(self._entries))]
+        path, known = log_entry(self._directory, version), self._entries.get(version)
+        looks = look or isinstance(path, Path)
+        # An entry that was only deleted is no other one.
+        if known is not None and not (looks and file_identity(path) not in (known[0], None)):
+            return known[1]
+        try:
+            status, text = path.stat(), path.read_text("utf-8")
+        except FileNotFoundError:
+            raise self._lost(version) from None
+        if known is not None:
+            # The others are of the former table, too.
+            self._entries.clear()
+        found = _parsed(self._name, version, text, status.st_mtime)
+        self._entries[version] = identity_of(status), found
+        while len(self._entries) > _KEPT:
+            del self._entries[next(iter(self._entries))]
         return found
 
     def check_has(self, version: int) -> None:
@@ -183,6 +195,13 @@ def _parsed(name: str, version: int, text: str, modified: float) -> Entry:
         raise StoreDamagedError(
             f"the log of Delta table {name!r} cannot be read", received=f"{version}: {error}"
         ) from None
+    if not actions:
+        raise DataLossError(
+            f"the log of Delta table {name!r} has an empty entry, so the changes of this version are unknown",
+            received=f"version {version}",
+            remedy="if a program is writing it, start again when it is complete; a power failure can empty an entry, "
+            "too: restore it from a copy of the table",
+        )
     for action in actions:
         for kind, content in action.items():
             match kind:

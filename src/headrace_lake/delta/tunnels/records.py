@@ -50,6 +50,7 @@ class StoredTunnel:
         base_channels: the number of channels of base data.
         base_rows: the number of rows of base data.
         created: in seconds since 1970.
+        position: the token of the position at which its stream begins.
     """
 
     id: str
@@ -62,6 +63,7 @@ class StoredTunnel:
     base_channels: int
     base_rows: int
     created: float
+    position: str = ""
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> StoredTunnel:
@@ -80,7 +82,6 @@ class Progress:
         sequences: the numbers of the last saves of clients, by channel.
         clients: tag, timeout, and times of the connection and of the last heartbeat, by client.
         leases: status, version, client and time of the last change, by channel.
-        seen: the version of the committed position of the stream, and the hash of its entry in the log.
     """
 
     reader: str = ""
@@ -88,7 +89,6 @@ class Progress:
     sequences: dict[str, int] = field(default_factory=dict)
     clients: dict[str, tuple[str, float, float, float | None]] = field(default_factory=dict)
     leases: dict[str, tuple[str, int, str | None, float]] = field(default_factory=dict)
-    seen: tuple[int, str] | None = None
 
     def position(self, channel: str, start: Position) -> Position:
         """Return the committed position of a channel."""

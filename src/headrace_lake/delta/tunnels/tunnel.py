@@ -1,12 +1,15 @@
 """`DeltaTunnel`: a tunnel of a Delta table.
 
 The base data of a tunnel is the table at a version, and its stream the versions after it. A position of base data is a
-row number; one of the stream is a version, and the number of changes after it that were read.
+row number; one of the stream is a version, and the number of changes after it that were read. Its token is
+``VERSION@READ:HASH`` with the last version of which a change was read, and the hash of the entry of that version in the
+log: so a reader notices an older copy of the table that has as many versions by now.
 """
 
 from __future__ import annotations
 
 import datetime
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,6 +55,8 @@ LOOK_BYTES = 8 << 20
 # The changes in memory that are kept for the next page.
 _KEPT_BYTES = 32 << 20
 _MOST_COUNTS = 4096
+_HASH_DIGITS = 16
+_TOKEN = re.compile(r"(-?[0-9]+)(?:@([0-9]+):([0-9a-f]+))?")
 _NEW_TUNNEL = "create the tunnel again, and start the query with a new checkpoint location"
 
 
@@ -70,7 +75,7 @@ def new_tunnel(table: DeltaTable, name: str, kind: TunnelKind, start: Start, bas
         version = versions[0] - 1
     elif start.timestamp is not None and versions:
         version = before(log, versions[0] - 1, snapshot.version, start.timestamp)
-    entry_time = log.entry(version).time if version in versions else int(time.time() * 1e6)
+    entry = log.entry(version) if version in versions else None
     files = () if kind is TunnelKind.STREAM else snapshot.files
     size = sum(file.size for file in files)
     return StoredTunnel(
@@ -80,10 +85,11 @@ def new_tunnel(table: DeltaTable, name: str, kind: TunnelKind, start: Start, bas
         identity=snapshot.id,
         kind=kind,
         start=version,
-        time=entry_time,
+        time=int(time.time() * 1e6) if entry is None else entry.time,
         base_channels=base_channels or min(_MOST_CHANNELS, 1 + size // _CHANNEL_BYTES),
         base_rows=sum(snapshot.count(file) if file.rows is None else file.rows for file in files),
         created=time.time(),
+        position=str(version) if entry is None else _token(version, entry),
     )
 
 
@@ -111,8 +117,8 @@ class DeltaTunnel(Tunnel):
         self._records = records
         self._log = Log(table.name, table.directory)
         self._newest: Snapshot | None = None
-        self._counts: dict[tuple[int, int], int] = {}
-        self._loaded: dict[tuple[int, int], Changes] = {}
+        self._counts: dict[tuple[str, int], int] = {}
+        self._loaded: dict[tuple[str, int], Changes] = {}
         self._pre_images: dict[int, bool] = {}
         self._base: tuple[str, pa.Table] | None = None
 
@@ -183,7 +189,7 @@ class DeltaTunnel(Tunnel):
 
     def _start(self, channel: str) -> Position:
         if channel == STREAM and self.kind is not TunnelKind.BASE_DATA:
-            return _at(self._stored.start)
+            return self._first
         if channel not in self._base_channels:
             raise NotFoundError(
                 f"tunnel {self.name!r} does not have this channel",
@@ -208,15 +214,27 @@ class DeltaTunnel(Tunnel):
             newest = self._view().version
             if start.timestamp is not None:
                 newest = before(self._log, self._stored.start, newest, start.timestamp)
-            positions[STREAM] = _at(newest)
+            positions[STREAM] = self._at(newest)
         return positions
 
     def latest_positions(self) -> dict[str, Position]:
-        self._check_seen(self._records.progress())
+        self._check_committed(self._records.progress())
         positions = dict.fromkeys(self._base_channels, FINISHED)
         if self.kind is not TunnelKind.BASE_DATA:
-            positions[STREAM] = _at(self._view().version)
+            positions[STREAM] = self._at(self._view().version)
         return positions
+
+    @property
+    def _first(self) -> Position:
+        """The position at which the stream begins, after the version of the base data."""
+        return Position(self._stored.position or str(self._stored.start))
+
+    def _at(self, version: int) -> Position:
+        """Return the position after all changes of a version of the table."""
+        try:
+            return Position(_token(version, self._log.entry(version)))
+        except DataLossError:
+            return Position(str(version))
 
     def wait_for_change(self, timeout: float) -> bool:
         end = time.monotonic() + timeout
@@ -246,7 +264,6 @@ class DeltaTunnel(Tunnel):
         if channel != STREAM:
             self._check_unread(progress, channel)
             return self._read_base(channel, position, max_rows, until)
-        self._check_seen(progress)
         pieces: list[Changes] = []
         room, place, end = max_rows, position, self._end(until)
         for step in self._steps(position, end):
@@ -261,7 +278,7 @@ class DeltaTunnel(Tunnel):
                 found = found.slice(0, found.whole_pairs(room))
             pieces.append(found)
             room -= found.num_rows
-            place = Position(step.place.token, step.place.skip + found.num_rows)
+            place = _after(step.entry, step.place.skip + found.num_rows)
             if found.num_rows < step.rows - step.skip:
                 break
         return Page(Changes.joined(pieces or [self._no_changes()]), place)
@@ -277,33 +294,35 @@ class DeltaTunnel(Tunnel):
         version, skip = _place(position)
         last, rest = _place(end)
         view = self._view(version)
+        for each in (position, end):
+            self._check_same(each)
         for entry in self._log.after(version, last + (rest > 0)):
             before = 0
             for part in self._parts(entry, view):
                 if budget is not None and self._count_of(part) is None:
                     budget -= part.size
                     if budget < 0:
-                        yield _Step(Position(str(entry.version - 1), before + skip), entry, part, skip, None)
+                        yield _Step(_after(entry, before + skip), entry, part, skip, None)
                         return
                 count = self._count(part)
                 rows = count if entry.version <= last else min(count, rest - before)
                 if skip < rows:
-                    yield _Step(Position(str(entry.version - 1), before + skip), entry, part, skip, rows)
+                    yield _Step(_after(entry, before + skip), entry, part, skip, rows)
                 skip = max(0, skip - count)
                 before += count
             if entry.version <= last:
-                yield _Step(Position(str(entry.version), skip), entry)
+                yield _Step(Position(_token(entry.version, entry), skip), entry)
 
     def _end(self, until: Position | None) -> Position:
         """Return the position after the last change to read, in normal form."""
-        newest = _at(self._view().version)
+        newest = Position(str(self._view().version))
         return newest if until is None or until == FINISHED else self._normal(until)
 
     def _normal(self, position: Position) -> Position:
         """Return a position in the form in which positions of the stream can be compared."""
         if position == FINISHED or not position.skip:
             return position
-        for step in self._steps(position, _at(self._view().version)):
+        for step in self._steps(position, Position(str(self._view().version))):
             position = step.place
             if step.part is not None or not position.skip:
                 break
@@ -376,22 +395,26 @@ class DeltaTunnel(Tunnel):
         self._newest.check_readable()
         return self._newest
 
-    def _check_seen(self, progress: Progress) -> None:
-        """Raise `DataLossError` if the log has another entry of the version that was read last.
+    def _check_committed(self, progress: Progress) -> None:
+        """Raise `DataLossError` if the log has another entry at the committed position of the stream."""
+        self._check_same(progress.position(STREAM, self._first))
+
+    def _check_same(self, position: Position) -> None:
+        """Raise `DataLossError` if the log has another entry than the one that was read before a position.
 
         An older copy of the table can have more versions by now.
         """
-        if progress.seen is not None:
-            version, digest = progress.seen
-            if self._digest(version) not in (digest, None):
-                raise self._older_copy(f"another version {version}", "the version that was read")
-
-    def _digest(self, version: int) -> str | None:
-        """Return the hash of a version's entry; None if the log does not have it."""
+        self._view(_place(position)[0])
+        _, version, known = _token_parts(position)
+        if known is None:
+            return
         try:
-            return self._log.entry(version).digest
+            found = self._log.entry(int(version), look=True).digest
         except DataLossError:
-            return None
+            # Entries are deleted after a checkpoint.
+            return
+        if not found.startswith(known):
+            raise self._older_copy(f"another version {version}", "the version that was read")
 
     def _older_copy(self, received: str, valid: str) -> DataLossError:
         return DataLossError(
@@ -427,6 +450,7 @@ class DeltaTunnel(Tunnel):
             raise already_read(channel)
 
     def _read_base(self, channel: str, position: Position, max_rows: int, until: Position | None) -> Page:
+        self._check_same(self._first)
         _, end = self._base_rows(channel)
         row = _row(position)
         stop = end if until is None or until == FINISHED else min(end, _row(until))
@@ -476,8 +500,7 @@ class DeltaTunnel(Tunnel):
         if position == FINISHED:
             return FINISHED, 0
         # The changes of another table are not skipped to.
-        self._check_seen(progress)
-        self._view(_place(position)[0] if channel == STREAM else 0)
+        self._check_committed(progress)
         if channel != STREAM:
             if progress.position(channel, self._start(channel)) == FINISHED:
                 return FINISHED, 0
@@ -486,14 +509,15 @@ class DeltaTunnel(Tunnel):
             except DataLossError:
                 return FINISHED, self._base_rows(channel)[1] - _row(position)
             return position, 0
+        self._check_same(position)
         version, _ = _place(position)
         versions = self._log.versions()
         if versions and version + 1 < versions[0]:
-            return _at(versions[0] - 1), None
+            return Position(str(versions[0] - 1)), None
         try:
             self.read(channel, position, 1)
         except DataLossError:
-            return _at(version + 1), None
+            return self._at(version + 1), None
         return position, 0
 
     def advance(self, channel: str, position: Position, rows: int) -> Position:
@@ -523,10 +547,6 @@ class DeltaTunnel(Tunnel):
             position = self._normal(position)
         if position == FINISHED or self._order(channel, position) > self._order(channel, before):
             progress.committed[channel] = (position.token, position.skip)
-            if channel == STREAM and position != FINISHED:
-                version, _ = _place(position)
-                digest = self._digest(version)
-                progress.seen = None if digest is None else (version, digest)
 
     def _order(self, channel: str, position: Position) -> tuple[int, int]:
         return _place(position) if channel == STREAM else (_row(position), 0)
@@ -562,16 +582,26 @@ class _Step:
     rows: int | None = 0
 
 
-def _at(version: int) -> Position:
-    """Return the position after all changes of a version."""
-    return Position(str(version))
+def _token(version: int, read: Entry) -> str:
+    return f"{version}@{read.version}:{read.digest[:_HASH_DIGITS]}"
+
+
+def _after(entry: Entry, count: int) -> Position:
+    """Return the position after some changes of a version; without any, after the version before it."""
+    return Position(_token(entry.version - 1, entry) if count else str(entry.version - 1), count)
 
 
 def _place(position: Position) -> tuple[int, int]:
-    try:
-        return int(position.token), position.skip
-    except ValueError:
-        raise OptionError("invalid position", received=repr(position.token), valid="a version of the table") from None
+    return int(_token_parts(position)[0]), position.skip
+
+
+def _token_parts(position: Position) -> tuple[str, str, str | None]:
+    """Return the version of a token, and the version that was read last with the hash of its entry, if it has them."""
+    found = _TOKEN.fullmatch(position.token)
+    if found is None:
+        raise OptionError("invalid position", received=repr(position.token), valid="a version of the table")
+    version, read, known = found.groups()
+    return version, read, known
 
 
 def _row(position: Position) -> int:

@@ -37,7 +37,7 @@ class Part:
         load: reads the changes.
     """
 
-    key: tuple[int, int]
+    key: tuple[str, int]
     count: int | None
     size: int
     load: Callable[[], Changes]
@@ -59,7 +59,7 @@ def parts_of(entry: Entry, snapshot: Snapshot, pre_images: Callable[[], bool]) -
         return []
     if not entry.feed and not entry.removed:
         return [
-            Part((entry.version, number), file.rows, file.size, lambda file=file: _inserts(entry, snapshot, file))  # type: ignore[misc]
+            Part((entry.digest, number), file.rows, file.size, lambda file=file: _inserts(entry, snapshot, file))  # type: ignore[misc]
             for number, file in enumerate(entry.added)
         ]
     if not snapshot.schema.primary_key and not entry.feed:
@@ -69,7 +69,7 @@ def parts_of(entry: Entry, snapshot: Snapshot, pre_images: Callable[[], bool]) -
             received=f"version {entry.version}",
             remedy=f"set property {PRIMARY_KEY} of the table, if no two rows have the same key",
         )
-    return [Part((entry.version, 0), None, entry.size, lambda: _compared(entry, snapshot, pre_images=pre_images()))]
+    return [Part((entry.digest, 0), None, entry.size, lambda: _compared(entry, snapshot, pre_images=pre_images()))]
 
 
 def _inserts(entry: Entry, snapshot: Snapshot, file: DataFile) -> Changes:
