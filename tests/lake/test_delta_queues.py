@@ -127,21 +127,74 @@ def test_an_older_copy_that_has_grown_since_has_other_rows(store: Store, tmp_pat
     shutil.copytree(tmp_path / "events", tmp_path / "copy")
     add(tmp_path, 6)
 
-    def opened_again() -> QueueFeed:
+    def opened_again(*, fail: bool = True) -> QueueFeed:
         # Another process has no versions of the newer copy.
         again = headrace.open(store.url)
-        return QueueFeed(again, [again.queue("events")], start=parse_position("earliest"))
+        return QueueFeed(again, [again.queue("events")], start=parse_position("earliest"), fail_on_data_loss=fail)
 
     feed = opened_again()
     offset = feed.latest(feed.latest(feed.initial()))
     assert offset.queues == {"events": {0: 7}}
     foreign(tmp_path, "events").optimize.compact()
     assert opened_again().latest(offset) == offset
+    lenient = opened_again(fail=False)
+    assert lenient.latest(offset) == offset
     (tmp_path / "events").rename(tmp_path / "newer")
     (tmp_path / "copy").rename(tmp_path / "events")
-    add(tmp_path, 60, 70, 80)
-    with pytest.raises(DataLossError, match="older copy"):
-        opened_again().latest(offset)
+    for number in (60, 70, 80):
+        add(tmp_path, number)
+    for reader in (feed, opened_again()):
+        with pytest.raises(DataLossError, match="older copy"):
+            reader.latest(offset)
+    (task,) = lenient.tasks(offset, lenient.latest(offset))
+    assert [(each.first, each.next) for each in task] == [(0, 9)]
+
+
+def test_the_same_table_in_another_place_is_read_on(store: Store, tmp_path: Path, events: Queue) -> None:
+    """A copy that is as new has the same entries, in other files."""
+    feed = QueueFeed(store, [events], start=parse_position("earliest"))
+    offset = feed.latest(feed.latest(feed.initial()))
+    shutil.copytree(tmp_path / "events", tmp_path / "copy")
+    (tmp_path / "events").rename(tmp_path / "newer")
+    (tmp_path / "copy").rename(tmp_path / "events")
+    assert feed.latest(offset) == offset
+    add(tmp_path, 6)
+    assert feed.latest(offset).queues == {"events": {0: 7}}
+    assert values(events, 6) == [6]
+
+
+@pytest.mark.parametrize("opened_again", [False, True])
+def test_entries_that_were_deleted_unread_are_a_loss_that_can_be_accepted(
+    store: Store, tmp_path: Path, events: Queue, opened_again: bool
+) -> None:
+    """Also while the queue is read."""
+    feeds = [
+        QueueFeed(store, [store.queue("events")], start=parse_position("earliest"), fail_on_data_loss=fail)
+        for fail in (True, False)
+    ]
+    offset = feeds[0].latest(feeds[0].latest(feeds[0].initial()))
+    assert feeds[1].latest(offset) == offset
+    add(tmp_path, 6)
+    add(tmp_path, 7)
+    foreign(tmp_path, "events").create_checkpoint()
+    for version in range(4):
+        (tmp_path / "events" / "_delta_log" / f"{version:020}.json").unlink()
+    add(tmp_path, 8)
+    if opened_again:
+        store = headrace.open(store.url)
+        feeds = [QueueFeed(store, [store.queue("events")], fail_on_data_loss=fail) for fail in (True, False)]
+    with pytest.raises(DataLossError, match="rows 6 to 6 of partition 0"):
+        feeds[0].latest(offset)
+    (task,) = feeds[1].tasks(offset, feeds[1].latest(offset))
+    assert [(each.first, each.next) for each in task] == [(7, 9)]
+
+
+def test_an_empty_entry_of_the_log_is_a_loss(store: Store, tmp_path: Path, events: Queue) -> None:
+    (tmp_path / "events" / "_delta_log" / f"{3:020}.json").touch()
+    add(tmp_path, 6)
+    for queue in (events, store.queue("events")):
+        with pytest.raises(DataLossError, match="empty entry"):
+            queue.bounds()
 
 
 def test_columns_that_another_program_adds_or_renames(store: Store, tmp_path: Path, events: Queue) -> None:

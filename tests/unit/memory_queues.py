@@ -30,6 +30,7 @@ class MemoryQueue:
         self.lower = [0] * partitions
         self.upper = [0] * partitions
         self.page_rows = 3
+        self.copies = 0
         self.asked: Counter[str] = Counter()
 
     def append(self, rows: int, partition: int = 0) -> None:

@@ -100,6 +100,14 @@ class Queue(Port):
         """The identity of the queue. A queue that is dropped and created again gets another id."""
 
     @property
+    def copies(self) -> int:
+        """How often this object has found another copy of the queue in place of the former one.
+
+        A query looks again then whether the rows that it has read are there.
+        """
+        return 0
+
+    @property
     @abstractmethod
     def schema(self) -> QueueSchema:
         """The columns, without `$tablet_index` and `$row_index`."""

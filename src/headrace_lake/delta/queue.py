@@ -41,6 +41,7 @@ class DeltaQueue(Queue):
         self._files: list[tuple[int, Entry, DataFile]] = []
         self._versions = range(0)
         self._low = self._high = 0
+        self._copies = 0
         self._open(table.snapshot())
 
     def __repr__(self) -> str:
@@ -63,6 +64,14 @@ class DeltaQueue(Queue):
         self._files, self._low = [], sum(self._rows(file) for file in snapshot.files)
         self._high = self._low
         self._versions = range(snapshot.version + 1, snapshot.version + 1)
+        self._digest = self._digest_of(snapshot.version)
+
+    def _digest_of(self, version: int) -> str | None:
+        """Return the hash of a version's entry; None if the log does not have it."""
+        try:
+            return self._log.entry(version, look=True).digest
+        except DataLossError:
+            return None
 
     def _rows(self, file: DataFile) -> int:
         return self._snapshot.count(file) if file.rows is None else file.rows
@@ -70,6 +79,11 @@ class DeltaQueue(Queue):
     @property
     def id(self) -> str:
         return self._newest().id
+
+    @property
+    def copies(self) -> int:
+        self._newest()
+        return self._copies
 
     @property
     def schema(self) -> QueueSchema:
@@ -83,17 +97,26 @@ class DeltaQueue(Queue):
             if now.schema != before.schema:
                 # What was read has other columns.
                 self._last = None
-        if now.id != before.id or now.version < before.version:
+        known = self._versions.stop - 1
+        if now.id != before.id or now.version < known or self._digest_of(known) not in (self._digest, None):
+            # Another table, or an older copy, which can have more versions by now.
+            self._copies += 1
             self._open(now)
-        elif now.version >= self._versions.stop:
+        elif now.version > known:
             self._snapshot = now
-            for entry in self._log.after(self._versions.stop - 1, self._snapshot.version):
+            try:
+                entries = list(self._log.after(known, now.version))
+            except DataLossError:
+                # Reading tells whether lost entries had unread rows.
+                self._open(now)
+                return self._snapshot
+            for entry in entries:
                 self._check(entry)
                 counts = [self._rows(file) for file in entry.added]
                 for file, count in zip(entry.added, counts, strict=True):
                     self._files.append((self._high, entry, file))
                     self._high += count
-                self._versions = range(self._versions.start, entry.version + 1)
+                self._versions, self._digest = range(self._versions.start, entry.version + 1), entry.digest
         return self._snapshot
 
     def _reach(self, row: int) -> None:

@@ -71,6 +71,7 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
         self._knows_times = store.capabilities.row_times
         # Rows by queue, partition and index with their commit times, which are known to be in the queues.
         self._same: set[tuple[str, int, int, int]] = set()
+        self._copies: dict[str, int] = {}
         self._queues = {queue.name: queue for queue in queues}
         self._consumer = consumer
         check_positions(start, list(self._queues))
@@ -327,6 +328,9 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
         Raises:
             DataLossError: there is such a queue, and ``fail_on_data_loss`` is set.
         """
+        copies = {name: queue.copies for name, queue in self._queues.items()}
+        if copies != self._copies:
+            self._same, self._copies = set(), copies
         unknown = _last_rows(offset.queues, offset.times) - self._same
         others = {
             name for name, number, row, moment in unknown if self._time_before(name, number, row) not in (moment, None)
