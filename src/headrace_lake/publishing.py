@@ -19,7 +19,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
-from headrace.errors import NotFoundError, PublicationError, UnsupportedError
+from headrace.errors import DataLossError, NotFoundError, PublicationError, UnsupportedError
 from headrace.model.own_names import is_internal
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
@@ -142,9 +142,9 @@ class IntentPublisher(Publisher, Generic[AnyPart, AnyVersion]):
                 found = marker
         return found
 
-    def _has(self, record: JobRecord | None, batch: int, content: str) -> bool:
-        """Return whether a table has a batch, and check that its content is the same."""
-        known, known_content = self._last(record)
+    def _has(self, last: tuple[int | None, str], batch: int, content: str) -> bool:
+        """Return whether a table has a batch, by its last one, and check that its content is the same."""
+        known, known_content = last
         if known is None or known < batch:
             return False
         self._check_same(batch, self._hash(content), known, known_content)
@@ -190,14 +190,18 @@ class IntentPublisher(Publisher, Generic[AnyPart, AnyVersion]):
     ) -> bool:
         record = self._home.record(self.job, self.sink)
         self._complete(record)
-        if self._has(record, batch, content):
+        last_batch = self._last(record)
+        if self._has(last_batch, batch, content):
             self._staging.sweep(batch)
             return False
+        if last_batch[0] is not None and last_batch[0] < batch - 1:
+            # The batches between had no rows; or the table was replaced by an older copy while the job runs.
+            self.check_complete(batch)
         try:
             return self._publish(record, batch, writes, advances, content, claim, last=last)
         except (MissingFileError, PublicationError):
             # Another driver of the job may have published the batch meanwhile, and removed the staged rows.
-            if not self._has(self._home.record(self.job, self.sink), batch, content):
+            if not self._has(self._last(self._home.record(self.job, self.sink)), batch, content):
                 raise
             return False
 
@@ -301,7 +305,19 @@ class IntentPublisher(Publisher, Generic[AnyPart, AnyVersion]):
                 for each in intent.writes
                 if each.table == name
             ]
-            (part,) = self._parts(intent.batch, writes, decided=True)
+            try:
+                (part,) = self._parts(intent.batch, writes, decided=True)
+            except PublicationError:
+                # The rows are removed when all tables have them. Another driver may have written this table meanwhile.
+                known, _ = self._marker(self._snapshot(name))
+                if known is not None and known >= intent.batch:
+                    continue
+                raise DataLossError(
+                    f"table {name!r} lacks a batch that it has had: it was replaced by an older copy",
+                    received=f"batch {intent.batch} of job {self.job}",
+                    remedy="restore the newest copy of the table; or drop it, create it again, and start the query "
+                    "with a new checkpoint location",
+                ) from None
             self._commit_part(part, intent.batch, intent.content)
         self._staging.sweep(intent.batch)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 import headrace
-from headrace.errors import PublicationError, SchemaError, StoreError, UnsupportedError
+from headrace.errors import DataLossError, PublicationError, SchemaError, StoreError, UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Claim, Store, Write
 from headrace.testing.effort import THOROUGH
@@ -218,6 +219,34 @@ def test_rows_are_staged_while_another_driver_removes_those_of_the_batch(
     rows = pa.RecordBatch.from_pylist([{"id": 0}])
     assert [each.rows for each in store.publisher("job", "sink").stage(0, [rows])] == [1]
     assert published == [False]
+
+
+def test_a_running_job_notices_an_older_copy_of_its_table(store: Store, tmp_path: Path) -> None:
+    """Its next batch would be the last one that the copy has, so that no later start would notice the loss."""
+    publish(store, 0, several=False)
+    shutil.copytree(tmp_path / "t", tmp_path / "copy")
+    publisher = store.publisher("job", "sink")
+    # A batch without rows is no loss.
+    assert publisher.publish(1, [])
+    for batch in (2, 3):
+        assert publisher.publish(batch, [write(store, publisher, batch, "t", [{"id": batch}], RowChange.PUT)])
+    (tmp_path / "t").rename(tmp_path / "newer")
+    (tmp_path / "copy").rename(tmp_path / "t")
+    with pytest.raises(DataLossError, match="the last batch in the store is 1"):
+        publisher.publish(4, [write(store, publisher, 4, "t", [{"id": 4}], RowChange.PUT)])
+    assert [row["id"] for row in rows_of(tmp_path)] == [0]
+
+
+def test_a_job_of_several_tables_notices_an_older_copy_of_one(store: Store, tmp_path: Path) -> None:
+    publish(store, 0, several=True)
+    shutil.copytree(tmp_path / "t", tmp_path / "copy")
+    for batch in (1, 2):
+        publish(store, batch, several=True)
+    (tmp_path / "t").rename(tmp_path / "newer")
+    (tmp_path / "copy").rename(tmp_path / "t")
+    with pytest.raises(DataLossError, match="older copy"):
+        publish(store, 3, several=True)
+    assert [row["id"] for row in rows_of(tmp_path)] == [0]
 
 
 def test_discarded_rows_cannot_be_published(store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,38 @@ def test_a_running_mirror_gets_new_columns_with_their_rows(
     finally:
         query.stop()
     assert [row["id"] for row in rows_of(tmp_path / "lake", "copy")] == [*range(6), 7]
+
+
+@pytest.mark.parametrize("how", ["created again", "an older copy"])
+def test_a_running_mirror_stops_when_its_target_is_replaced(
+    spark: SparkSession, tmp_path: Path, shop: Store, lake: Store, how: str
+) -> None:
+    mirror = headrace.mirror(spark, source=shop.url, table="orders", to=lake.url, checkpoint=tmp_path / "checkpoint")
+    query, orders, copy = mirror.start(), tmp_path / "lake" / "orders", tmp_path / "copy"
+    try:
+        query.processAllAvailable()
+        shutil.copytree(orders, copy)
+        for number in (7, 8):
+            shop.table("orders").put([{"id": number, "user": "u1", "n": number}])
+            query.processAllAvailable()
+        orders.rename(tmp_path / "newer")
+        if how == "an older copy":
+            copy.rename(orders)
+        else:
+            properties = {"headrace.primaryKey": '["id"]'}
+            fields = DeltaTable(str(tmp_path / "newer")).schema()
+            DeltaTable.create(str(orders), fields, configuration=properties, raise_if_key_not_exists=False)
+        shop.table("orders").put([{"id": 9, "user": "u1", "n": 9}])
+        problem = (
+            "DataLossError: .*" + {"created again": "created again", "an older copy": "replaced by an older copy"}[how]
+        )
+        with pytest.raises(Exception, match=problem):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [row["id"] for row in rows_of(tmp_path / "lake", "orders")] == (
+        [*range(6)] if how != "created again" else []
+    )
 
 
 @pytest.mark.parametrize("vectorized", ["true", "false"])

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -252,7 +252,7 @@ def test_an_older_copy_that_has_grown_since_is_a_loss(store: Store, tmp_path: Pa
     for key in (5, 6, 7):
         write_deltalake(str(tmp_path / "theirs"), rows((key, "e")), mode="append")
     again = tunnel if reader == "a running one" else headrace.open(store.url).tunnel("t")
-    calls = [lambda: again.read(STREAM, end, 10), lambda: again.skip_lost(STREAM, end)]
+    calls: list[Callable[[], object]] = [lambda: again.read(STREAM, end, 10), lambda: again.skip_lost(STREAM, end)]
     if not end.skip:
         # The end of the batch becomes the committed position, and keeps what was read.
         again.commit({STREAM: end})
