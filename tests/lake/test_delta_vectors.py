@@ -245,6 +245,31 @@ def test_changes_between_checkpoints_and_after_them(
     assert len(ids(tmp_path)) == 99
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_checkpoint_of_several_parts(table: DeltaTable, tmp_path: Path, missing: bool) -> None:
+    """As Spark writes it; without one of its parts, the entries before it are read."""
+    table.delete([{"id": 1}, {"id": 30}])
+    foreign(tmp_path).create_checkpoint()
+    version, log = foreign(tmp_path).version(), tmp_path / "t" / "_delta_log"
+    actions = pq.read_table(log / f"{version:020}.checkpoint.parquet")
+    middle = actions.num_rows // 2
+    for number, part in enumerate((actions.slice(0, middle), actions.slice(middle)), 1):
+        pq.write_table(part, log / f"{version:020}.checkpoint.{number:010}.{2:010}.parquet")
+    (log / f"{version:020}.checkpoint.parquet").unlink()
+    (log / "_last_checkpoint").write_text(json.dumps({"version": version, "size": actions.num_rows, "parts": 2}))
+    if missing:
+        (log / f"{version:020}.checkpoint.{1:010}.{2:010}.parquet").unlink()
+        with pytest.raises(StoreDamagedError, match="checkpoint"):
+            list(opened(tmp_path).table("t"))
+        (log / "_last_checkpoint").unlink()
+    else:
+        for entry_of_version in log.glob("*.json"):
+            entry_of_version.unlink()
+    again = opened(tmp_path).table("t")
+    again.delete([{"id": 31}])
+    assert ids(tmp_path) == [row["id"] for row in again] == [each for each in range(100) if each not in (1, 30, 31)]
+
+
 @pytest.mark.parametrize("texts", [True, False])
 def test_a_checkpoint_of_spark_repeats_statistics_and_partitions_in_their_types(
     store: Store, tmp_path: Path, texts: bool
