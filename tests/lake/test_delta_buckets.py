@@ -12,14 +12,19 @@ import pytest
 from deltalake import QueryBuilder, write_deltalake
 
 import headrace
-from headrace.errors import HeadraceError, NotFoundError, OptionError, StoreError
+from headrace.batches.feeds.queue_feed import QueueFeed
+from headrace.batches.feeds.queue_positions import parse_position
+from headrace.errors import DataLossError, HeadraceError, NotFoundError, OptionError, StoreError
 from headrace.model.findings import Status
 from headrace.ports import Store
 from headrace.testing.effort import THOROUGH, thorough
 from headrace.testing.processes import CONTEXT
-from headrace.testing.reading import drain, replay, state_of
+from headrace.testing.reading import drain, read_from, replay, state_of
 from headrace_lake.delta import maintenance
+from headrace_lake.delta.log import LOG
 from headrace_lake.delta.table import DeltaTable as Table
+from headrace_lake.delta.tunnels.tunnel import STREAM
+from headrace_lake.places import write_new
 from tests.lake.buckets import PROGRAM, SECRET, TestBucket, bucket, publish, put_rows
 
 if TYPE_CHECKING:
@@ -97,6 +102,29 @@ def test_deletion_vectors_in_a_bucket(store: Store, place: TestBucket) -> None:
     assert [found.status for found in maintenance.check(table)] == [Status.OK]
     assert maintenance.vacuum(table, 0) == 8
     assert len(list(table)) == 100
+
+
+def test_running_readers_notice_another_copy_of_a_table(store: Store, place: TestBucket) -> None:
+    write_deltalake(
+        "s3://lake/some where/clicks",
+        pa.table({"id": [1, 2]}),
+        configuration={"delta.appendOnly": "true"},
+        storage_options=place.storage_options,
+    )
+    tunnel = store.create_tunnel("clicks", "t", "Stream", start="earliest")
+    feed = QueueFeed(store, [store.queue("clicks")], start=parse_position("earliest"))
+    offset = feed.latest(feed.latest(feed.initial()))
+    _, end = read_from(tunnel, STREAM, tunnel.channels()[0].committed)
+    assert feed.latest(offset) == offset
+    table = store.table("clicks")
+    assert isinstance(table, Table)
+    entry = table.directory / LOG / f"{0:020}.json"
+    content = entry.read_text("utf-8").replace('"timestamp":', '"timestamp":1')
+    write_new(entry, lambda file: file.write(content.encode()))
+    with pytest.raises(DataLossError, match="older copy"):
+        tunnel.read(STREAM, end, 10)
+    with pytest.raises(DataLossError, match="older copy"):
+        feed.latest(offset)
 
 
 def test_writers_at_the_same_time_lose_nothing(store: Store, place: TestBucket) -> None:

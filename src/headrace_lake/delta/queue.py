@@ -101,7 +101,7 @@ class DeltaQueue(Queue):
         if now.id != before.id or now.version < known or self._digest_of(known) not in (self._digest, None):
             # Another table, or an older copy, which can have more versions by now.
             self._copies += 1
-            self._open(now)
+            self._open(self._table.snapshot())
         elif now.version > known:
             self._snapshot = now
             try:
