@@ -121,8 +121,9 @@ def test_a_delete_in_a_log_of_an_older_release_is_one_row() -> None:
 def test_a_change_without_its_old_row_cannot_be_followed(
     entries: list[tuple[ChangeOp, int, str | None, float | None]], words: str
 ) -> None:
-    with pytest.raises(UnsupportedError, match=f"(?s){words}.*headrace table set items pre_images=true"):
-        SignedShape(SCHEMA, "items").rows(changes(*entries))
+    for name, argument in {"items": "items", '"My items"': "'\"My items\"'"}.items():
+        with pytest.raises(UnsupportedError, match=f"(?s){words}.*headrace table set {argument} pre_images=true"):
+            SignedShape(SCHEMA, name).rows(changes(*entries))
 
 
 def test_changes_with_their_old_rows_can_be_followed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -113,9 +114,10 @@ def describe_consumer(app: App, name: str, queue: str | None, watch: bool) -> No
         found = store.consumer(name)
         registered_for = [registration.queue for registration in found.registrations()]
         if not registered_for if queue is None else queue not in registered_for:
+            arguments = f"{shlex.quote(name)} {'QUEUE' if queue is None else shlex.quote(queue)}"
             app.output.note(
                 f"Consumer {name} is not registered for {'any queue' if queue is None else f'queue {queue}'}."
-                f" To read it: headrace consumer register {name} {'QUEUE' if queue is None else queue}"
+                f" To read it: headrace consumer register {arguments}"
             )
         if not watch:
             app.output.record(consumer_details(found, queue))

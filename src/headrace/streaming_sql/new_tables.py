@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -86,8 +87,8 @@ def create_in_store(
                 received=", ".join(f"{column} {kind}" for column, kind in statement.new_columns.items()),
                 valid=", ".join(f"{column.name} {type_name(column.type)}" for column in known.schema.columns)
                 + f", PRIMARY KEY ({', '.join(known.schema.primary_key)})",
-                remedy=f"ALTER TABLE {statement.name} ADD COLUMNS adds columns; `headrace table drop {name}` removes "
-                "the table with its rows; option table = '…' names another one",
+                remedy=f"ALTER TABLE {statement.name} ADD COLUMNS adds columns; `headrace table drop "
+                f"{shlex.quote(name)}` removes the table with its rows; option table = '…' names another one",
             ) from error
     return known is None
 

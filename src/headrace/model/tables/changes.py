@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -198,8 +199,8 @@ class Changes:
 def old_rows_remedy(table: str) -> str:
     """Return what gives a reader the old row of each later update and delete of a table."""
     return (
-        f"run `headrace table set {table} pre_images=true`, and read a new tunnel of kind BaseAndStream: it has only "
-        "later changes"
+        f"run `headrace table set {shlex.quote(table)} pre_images=true`, and read a new tunnel of kind BaseAndStream: "
+        "it has only later changes"
     )
 
 

@@ -6,6 +6,7 @@ with all its partitions before it is published, and again when it has changed.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import LiteralString, NamedTuple
 
@@ -109,7 +110,7 @@ def inspect(statements: PostgresStatements, relations: Sequence[int], *, as_colu
         [found for member in members if (found := _refusal(member)) is not None],
         [
             f"changes of partition {each.name} have no old rows, as those of other partitions have: run "
-            f"`headrace table set {each.table} pre_images=true`"
+            f"`headrace table set {shlex.quote(each.table)} pre_images=true`"
             for each in without
         ],
     )

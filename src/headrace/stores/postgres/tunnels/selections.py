@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import secrets
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import LiteralString, NamedTuple
 
@@ -311,8 +312,8 @@ def _check_identity(database: TunnelDatabase, table: TableLayout) -> None:
             f"the log of table {table.name.text!r} has the rows before changes, so its publication needs all columns: "
             "the server would refuse each update and delete",
             received="columns that are left out, and REPLICA IDENTITY FULL",
-            remedy=f"run `headrace table set {table.name.text} pre_images=false`, or use option mask in place of "
-            "columns and exclude",
+            remedy=f"run `headrace table set {shlex.quote(table.name.text)} pre_images=false`, or use option mask in "
+            "place of columns and exclude",
         )
 
 
@@ -366,5 +367,6 @@ def check_condition(statements: PostgresStatements, publication: str, table: Tab
             "columns of the filter before a change",
             received=f"a filter with {', '.join(others)}",
             valid=f"columns of the primary key: {', '.join(table.primary_key)}",
-            remedy=f"run `headrace table set {table.name.text} pre_images=true`, or filter the rows in the query",
+            remedy=f"run `headrace table set {shlex.quote(table.name.text)} pre_images=true`, or filter the rows in "
+            "the query",
         )
