@@ -410,7 +410,7 @@ class TableChange(SnapshotTable):
 
     def _row_ids(self, count: int) -> int:
         """Take numbers for new rows; return the first one."""
-        return self._values(self._numbers(count), ["(SELECT first FROM numbers)"])[0]
+        return self._run_as_one(self._numbers(count), ["(SELECT first FROM numbers)"])[0]
 
     def _numbers(self, count: int) -> dict[str, str]:
         """Return the statements that take numbers for new rows, the last one with the first number."""
@@ -455,7 +455,7 @@ class TableChange(SnapshotTable):
             shown += ["(SELECT first FROM numbers)", f"(SELECT count(*) FROM {before})"]
         if not parts:
             return 0
-        ended, *numbers = self._values(parts, shown)
+        ended, *numbers = self._run_as_one(parts, shown)
         if ended:
             self._done.add("inlined_delete")
         if not numbers:
@@ -481,7 +481,7 @@ class TableChange(SnapshotTable):
             deleted=self._staged[DELETED],
         )
 
-    def _values(self, parts: Mapping[str, str], shown: Sequence[str]) -> list[int]:
+    def _run_as_one(self, parts: Mapping[str, str], shown: Sequence[str]) -> list[int]:
         """Run statements as one, and return values.
 
         Args:
