@@ -29,6 +29,7 @@ def shop(tmp_path: Path) -> Store:
     store = headrace.open(tmp_path / "shop", create=True, synchronous="off")
     orders = store.create_table("orders", {"id": "long", "user": "string", "price": "long"}, "id", pre_images=True)
     users = store.create_table("users", {"user": "string", "city": "string"}, "user", pre_images=True)
+    store.create_table("plain", {"id": "long"}, "id")
     orders.put([{"id": n, "user": f"u{n % 3}", "price": n} for n in range(6)])
     users.put([{"user": f"u{n}", "city": f"c{n % 2}"} for n in range(4)])
     return store
@@ -38,6 +39,7 @@ def define(sql: StreamingSql, store: Store) -> None:
     sql.run(f"""
         CREATE TABLE orders USING headrace OPTIONS (store = '{store.url}', table = 'orders');
         CREATE TABLE users USING headrace OPTIONS (store = '{store.url}', table = 'users');
+        CREATE TABLE plain USING headrace OPTIONS (store = '{store.url}', table = 'plain');
     """)
 
 
@@ -99,6 +101,27 @@ def test_a_column_that_others_determine_is_not_in_the_key(spark: SparkSession, s
         assert len(list(shop.table("v"))) == 3
 
 
+def test_explain_shows_a_view_and_creates_nothing(spark: SparkSession, shop: Store, tmp_path: Path) -> None:
+    before = shop.tables()
+    query = "SELECT city, count(*) AS n FROM orders JOIN users USING (user) GROUP BY city"
+    with sql_session(spark, tmp_path) as sql:
+        define(sql, shop)
+        (explained,) = sql.run(f"EXPLAIN CREATE MATERIALIZED VIEW totals AS {query}")
+        assert (shop.tables(), shop.tunnels("orders"), sql.streams()) == (before, [], [])
+        sql.run(f"CREATE MATERIALIZED VIEW totals AS {query}", available_now=True)
+        sql.wait()
+        assert shop.table("totals").schema.primary_key == ("city",)
+        rows = explained.fetch()
+        assert ("column", "n long") in rows
+        assert ("primary key", "city") in rows
+        # What is kept, and the guarantee, are those of the stream that then runs.
+        kept = [row for row in sql.run("EXPLAIN STREAM totals")[0].fetch() if row[0] in ("state tables", "guarantee")]
+        assert set(kept) <= set(rows)
+        blocks = dict(rows)["blocks"]
+        assert "groups by (city): count(*), merged with the changed rows" in blocks
+        assert "orders: 6 rows, key (id)" in blocks
+
+
 REFUSED: list[tuple[str, type[Exception], str]] = [
     ("CREATE MATERIALIZED VIEW v AS SELECT price FROM orders", SqlError, r"primaryKey = 'a, b'"),
     ("CREATE MATERIALIZED VIEW v AS SELECT sum(price) AS s FROM orders", SqlError, "'all' AS key"),
@@ -107,6 +130,14 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
     ("CREATE MATERIALIZED VIEW v OPTIONS (primaryKey = 'b') AS SELECT id FROM orders", OptionError, "received: b"),
     ("CREATE MATERIALIZED VIEW v OPTIONS (overwrite = true) AS SELECT id FROM orders", OptionError, "overwrites"),
     ("CREATE MATERIALIZED VIEW orders AS SELECT id FROM users", AlreadyExistsError, "has a table with the name"),
+    ("EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT price FROM orders", SqlError, r"primaryKey = 'a, b'"),
+    ("EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT id FROM plain", OptionError, "plain pre_images=true"),
+    (
+        "EXPLAIN CREATE MATERIALIZED VIEW v OPTIONS (allowFullRead = false) AS "
+        "SELECT o.id, u.user FROM orders o JOIN users u ON o.price > length(u.city)",
+        SqlError,
+        "join without an equality",
+    ),
     ("DROP MATERIALIZED VIEW v", NotFoundError, "no such materialized view"),
 ]
 

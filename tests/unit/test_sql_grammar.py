@@ -86,6 +86,7 @@ def test_the_vendors_script_parses_unchanged() -> None:
         ("DROP STREAM IF EXISTS s", st.DropStream),
         ("EXPLAIN STREAM s", st.ExplainStream),
         ("EXPLAIN CREATE STREAM s INSERT INTO t SELECT 1", st.ExplainStream),
+        ("EXPLAIN CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT 1", st.ExplainView),
         ("CREATE TUNNEL IF NOT EXISTS x ON t USING BaseAndStream OPTIONS (start='earliest')", st.CreateTunnel),
         ("CREATE TUNNEL x ON t, a.u, `v w` USING Stream", st.CreateTunnel),
         ("SHOW TUNNELS ON t", st.ShowTunnels),

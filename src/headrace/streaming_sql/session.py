@@ -91,6 +91,7 @@ class StreamingSql:
             st.DescribeStream: self._streams.describe,
             st.ExplainStream: lambda statement: self._streams.explain(statement, available_now=self._available_now),
             st.CreateView: lambda statement: self._views.create(statement, available_now=self._available_now),
+            st.ExplainView: self._views.explain,
             st.ShowViews: self._views.show,
             st.DescribeView: self._views.describe,
             st.DropView: self._views.drop,

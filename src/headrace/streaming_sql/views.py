@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.batches.sinks.jobs import TargetJobs
 from headrace.derived.follow.gathered import named_elsewhere
+from headrace.derived.follow.plan import FollowedPlan
+from headrace.derived.follow.stream import plan_for
 from headrace.derived.follow.target_keys import key_of
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
 from headrace.formats.checkpoint_locations import parse_location
@@ -29,14 +31,15 @@ from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.query_text import QueryText
 from headrace.sql_text.script import ScriptPart
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
-from headrace.streaming_sql.kinds.follow import FollowedInserts
+from headrace.streaming_sql.kinds.follow import FollowedInserts, plan_properties
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
 from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.scripts import stream_text
-from headrace.streaming_sql.stream_options import KNOWN
+from headrace.streaming_sql.store_guarantees import store_guarantee
+from headrace.streaming_sql.stream_options import KNOWN, read_stream_options
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 from headrace.streaming_sql.stream_uses import scans_of
 from headrace.streaming_sql.streams import Streams
@@ -66,6 +69,23 @@ class _View:
     target: TableDefinition
     stream: st.CreateStream
     key: tuple[str, ...]
+
+    def key_in(self, plan: FollowedPlan) -> tuple[str, ...]:
+        """Return the key of the view: the one that the user named, or that of its query.
+
+        Raises:
+            OptionError: the query does not have a column that the user named.
+            SqlError: the query shows no key.
+        """
+        key = self.key or key_of(plan, "name its key in OPTIONS (primaryKey = 'a, b')")
+        unknown = [name for name in key if name not in plan.names]
+        if unknown:
+            raise OptionError(
+                "option primaryKey names a column that the query does not have",
+                received=", ".join(unknown),
+                valid=list(plan.names),
+            )
+        return key
 
 
 class Views:
@@ -109,6 +129,27 @@ class Views:
         for scan in view.scans:
             self._catalog.add_scan(scan, replace=True)
         return self._streams.change(view.stream)
+
+    def explain(self, statement: st.ExplainView) -> Result:
+        """Return the columns and the key of a view, and how its query would be kept; create nothing."""
+        view, query = self._view(statement.view), statement.view.query
+        options = read_stream_options(view.name, view.stream.options)
+        location = location_of(view.target)
+        table = str(location.table)
+        with location.open_store() as store, self._tables.own_errors(query):
+            plan = self._followed.result_of(query, view.follows)
+            key = view.key_in(plan)
+            plan = plan_for(plan, store, table, key, allow_full_read=options.allow_full_read)
+            counts = self._followed.counts(query, view.follows)
+            rows = [
+                ("materialized view", f"{view.name}: table {table} of {store.url}"),
+                *(("column", f"{name} {kind}") for name, kind in _columns(plan).items()),
+                ("primary key", ", ".join(key)),
+                *plan_properties(plan, store, table, key, counts),
+                ("trigger", options.trigger_text),
+            ]
+        rows.append(("guarantee", store_guarantee(view.target, options.sink, self._catalog, view.scans)))
+        return Result(("property", "value"), tuple(rows))
 
     def _as_it_is(self, known: StreamStatus, statement: st.CreateView, *, available_now: bool) -> Result:
         """Start the stream of an existing view if it has ended."""
@@ -176,16 +217,7 @@ class Views:
                 assert isinstance(body, st.Insert)
                 with self._tables.own_errors(body.query):
                     plan = self._followed.result_of(body.query)
-                key = view.key or key_of(plan, "name its key in OPTIONS (primaryKey = 'a, b')")
-                unknown = [name for name in key if name not in plan.names]
-                if unknown:
-                    raise OptionError(
-                        "option primaryKey names a column that the query does not have",
-                        received=", ".join(unknown),
-                        valid=list(plan.names),
-                    )
-                columns = {field.name: type_name(field.type) for field in plan.output}
-                store.create_table(str(location.table), columns, key)
+                store.create_table(str(location.table), _columns(plan), view.key_in(plan))
                 undo.append(("table", view.target))
         if self._catalog.add_table(view.target, if_not_exists=True):
             undo.append(("definition", view.target))
@@ -292,6 +324,11 @@ def _can_be_followed(table: TableDefinition) -> bool:
         and location_of(table).queue is None
         and bool(format_named(table.provider).tunnel_option)
     )
+
+
+def _columns(plan: FollowedPlan) -> dict[str, str]:
+    """Return the columns of a query's result, with their types."""
+    return {field.name: type_name(field.type) for field in plan.output}
 
 
 def _split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

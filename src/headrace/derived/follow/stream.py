@@ -291,16 +291,30 @@ class FollowedStream(BatchedStream):
         for frame in self.frames.values():
             check_no_feedback(frame, store, [table.name], "this query")
         refuse_target(self.spark, self.plan.query.others, store, table.name)
-        if self.plan.gathering is not None and keeps_previous(store):
-            raise UnsupportedError(
-                "the rows of this query's tables are kept beside its target, in one transaction with it",
-                received=f"table {self.target.name!r} of {store.url}",
-                remedy="write into a table of an embedded store, PostgreSQL or Delta Lake",
-            )
-        plan = self.plan.for_key(self.target.name, self.key(store))
-        if plan.gathering is not None and not self.allow_full_read:
-            refuse_full_reads(plan.gathering)
+        plan = plan_for(self.plan, store, self.target.name, self.key(store), allow_full_read=self.allow_full_read)
         return replace(self, plan=plan)
+
+
+def plan_for(
+    plan: FollowedPlan, store: Store, table: str, key: Sequence[str], *, allow_full_read: bool
+) -> FollowedPlan:
+    """Return the plan of a query for the table of a store and its primary key.
+
+    Raises:
+        SchemaError: the key does not fit.
+        SqlError: the query reads whole tables, and may not.
+        UnsupportedError: the store cannot keep the rows of the query's tables.
+    """
+    if plan.gathering is not None and keeps_previous(store):
+        raise UnsupportedError(
+            "the rows of this query's tables are kept beside its target, in one transaction with it",
+            received=f"table {table!r} of {store.url}",
+            remedy="write into a table of an embedded store, PostgreSQL or Delta Lake",
+        )
+    plan = plan.for_key(table, key)
+    if plan.gathering is not None and not allow_full_read:
+        refuse_full_reads(plan.gathering)
+    return plan
 
 
 def follow(

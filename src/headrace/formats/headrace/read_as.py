@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError, UnsupportedError
-from headrace.model.tables.changes import old_rows_remedy
+from headrace.model.tables.changes import no_old_rows
 from headrace.model.tunnels.values import Start, StartKind, TunnelKind
 from headrace.options.settings import Settings
 
@@ -88,11 +88,7 @@ def check_tunnel(tunnel: Tunnel, tables: Sequence[Table]) -> None:
     table = tunnel.table.name
     for each in tables:
         if not each.describe().options.pre_images:
-            raise OptionError(
-                f"option readAs=table needs the old row of each update and delete, and table {each.name!r} does not "
-                "keep pre-images",
-                remedy=old_rows_remedy(each.name),
-            )
+            raise no_old_rows(each.name)
     if tunnel.kind is TunnelKind.STREAM:
         raise OptionError(
             f"option readAs=table needs the rows that existed before tunnel {tunnel.name!r}",

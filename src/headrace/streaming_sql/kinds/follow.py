@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.batches.sinks.jobs import state_name
 from headrace.derived.follow.plan import FollowedPlan
@@ -16,9 +16,11 @@ from headrace.derived.own_names import inner_groups
 from headrace.derived.state.state_tables import keeps_previous
 from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import format_named, source_of
+from headrace.model.tables.changes import no_old_rows
 from headrace.ports import Store
+from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.script import ScriptPart, StreamBody
-from headrace.streaming_sql.catalog import ScanDefinition
+from headrace.streaming_sql.catalog import ScanDefinition, TableDefinition
 from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import location_of
@@ -66,28 +68,55 @@ class FollowedInserts(StreamKind):
             checked = followed.checked(store)
             change = checked.change(store) if checked.replace else None
             replaced = [] if change is None else change.properties()
-            return [("output mode", "update"), *replaced, *_properties(checked, store, self._counts(stream))]
+            return [
+                ("output mode", "update"),
+                *replaced,
+                *plan_properties(checked.plan, store, checked.target.name, checked.key(store), self._counts(stream)),
+            ]
 
     def _counts(self, stream: DefinedStream) -> dict[str, RowCount]:
-        """Return the numbers of rows of followed tables by scan, as far as a store knows them without reading rows."""
-        insert, counts = stream.statement.body, dict[str, RowCount]()
-        assert isinstance(insert, st.Insert)
-        for scan in self._scans(insert.query):
-            table = self._catalog.find_table(scan.table)
-            location = None if table is None else location_of(table, scan.options)
+        assert isinstance(stream.statement.body, st.Insert)
+        return self.counts(stream.statement.body.query)
+
+    def counts(self, query: ScriptPart, tables: Sequence[TableDefinition] = ()) -> dict[str, RowCount]:
+        """Return the numbers of rows of followed tables by scan, as far as a store knows them without reading rows.
+
+        Args:
+            tables: the tables in the query that it would follow by new scans.
+        """
+        counts = dict[str, RowCount]()
+        scanned = [(scan.name, self._catalog.find_table(scan.table), scan.options) for scan in self._scans(query)]
+        for name, table, options in [*scanned, *((table.name, table, {}) for table in tables)]:
+            location = None if table is None else location_of(table, options)
             if location is None or not location.table:
                 continue
             with location.open_store() as store:
                 size = store.table(location.table).size()
             if size.rows is not None:
-                counts[scan.name.lower()] = RowCount(size.rows, size.rows_exact)
+                counts[name.lower()] = RowCount(size.rows, size.rows_exact)
         return counts
 
-    def result_of(self, query: ScriptPart) -> FollowedPlan:
-        """Return the plan of a query over followed scans, which has the columns of its result."""
+    def result_of(self, query: ScriptPart, tables: Sequence[TableDefinition] = ()) -> FollowedPlan:
+        """Return the plan of a query over followed scans, which has the columns of its result.
+
+        Args:
+            tables: the tables in the query that it would follow by new scans.
+
+        Raises:
+            OptionError: one of these does not keep pre-images.
+        """
         text, _ = with_variables(self._spark, self._tables.rewritten(query))
-        frames = self._frames(query)
-        return read_plan(self._spark, text, [FollowedScan.of(name, *each) for name, each in frames.items()])
+        scans = [FollowedScan.of(name, *each) for name, each in self._frames(query).items()]
+        return read_plan(self._spark, text, [*scans, *map(self._new_scan, tables)])
+
+    def _new_scan(self, definition: TableDefinition) -> FollowedScan:
+        location = location_of(definition)
+        with location.open_store() as store:
+            table = location.open_table(store)
+            if not table.describe().options.pre_images:
+                raise no_old_rows(table.name)
+            key = table.schema.primary_key
+        return FollowedScan(definition.name, self._spark.table(quote_name(definition.name)).schema, key)
 
     def _frames(self, query: ScriptPart) -> dict[str, ScanFrames]:
         return {scan.name: self._tables.followed(scan.name) for scan in self._scans(query)}
@@ -148,24 +177,28 @@ def _check_mode(name: str, options: Mapping[str, str]) -> None:
             )
 
 
-def _properties(stream: FollowedStream, store: Store, counts: Mapping[str, RowCount]) -> Iterator[tuple[str, str]]:
+def plan_properties(
+    plan: FollowedPlan, store: Store, target: str, primary_key: Sequence[str], counts: Mapping[str, RowCount]
+) -> Iterator[tuple[str, str]]:
     """Yield the properties of a followed query.
 
     Args:
         store: the store of the target.
+        target: the name of the target.
+        primary_key: its primary key.
         counts: the rows of followed tables by scan, as far as they are known.
     """
-    query, target = stream.plan.query, stream.target.name
-    for scan in stream.plan.scans:
+    query = plan.query
+    for scan in plan.scans:
         yield "followed", f"{scan.name}, by its key ({', '.join(scan.key)})"
-    for group in sources(stream.plan.scans):
+    for group in sources(plan.scans):
         if (tunnel := group[0].tunnel) is not None:
             names = ", ".join(scan.name for scan in group)
             yield "one tunnel", f"{tunnel.name}: {names}; a batch has whole transactions of its tables"
     for name in query.others:
         yield "static table", f"{name}: read when the stream starts; its content must not change"
-    key = ", ".join(stream.key(store))
-    states, gathering = stream.plan.states(keeps_previous=keeps_previous(store)), stream.plan.gathering
+    key = ", ".join(primary_key)
+    states, gathering = plan.states(keeps_previous=keeps_previous(store)), plan.gathering
     name = state_name(store, target, "")
     tables: list[str] = []
     if gathering is not None:
@@ -176,7 +209,7 @@ def _properties(stream: FollowedStream, store: Store, counts: Mapping[str, RowCo
         yield "blocks", "\n".join(Node(f"{target}: a row for each ({key})", inner=[tree]).lines())
         yield from (("expensive", line) for line in expensive(gathering, counts))
         tables += gathering.state(f"{name}_")
-    for number, inner in stream.plan.inner.items():
+    for number, inner in plan.inner.items():
         kept = inner.states(keeps_previous=False, number=number)
         assert inner.query.groups is not None, "an inner query is one of groups"
         assert kept is not None

@@ -192,6 +192,13 @@ class CreateView(NamedStatement):
     query: ScriptPart
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExplainView(Statement):
+    """``EXPLAIN CREATE MATERIALIZED VIEW …``."""
+
+    view: CreateView
+
+
 class ShowViews(Statement):
     """``SHOW MATERIALIZED VIEWS``."""
 

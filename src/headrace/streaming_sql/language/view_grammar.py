@@ -22,7 +22,7 @@ _CLAUSES = {
 }
 
 
-def _create(cursor: Cursor, *, replace: bool = False) -> Statement:
+def _create(cursor: Cursor, *, replace: bool = False) -> st.CreateView:
     if_not_exists = not replace and cursor.take_words("IF", "NOT", "EXISTS")
     name = cursor.need_simple_name("the view")
     token = cursor.peek()
@@ -51,6 +51,10 @@ def _create(cursor: Cursor, *, replace: bool = False) -> Statement:
     )
 
 
+def _explain(cursor: Cursor, *, replace: bool = False) -> Statement:
+    return st.ExplainView(part=cursor.whole, view=_create(cursor, replace=replace))
+
+
 def _refresh(cursor: Cursor) -> Statement:
     raise cursor.refused(
         "a materialized view needs no REFRESH: it changes with each batch of its stream",
@@ -63,6 +67,9 @@ READERS: dict[str, Reader] = {
     "CREATE MATERIALIZED VIEW": _create,
     "CREATE OR REPLACE MATERIALIZED VIEW": partial(_create, replace=True),
     "CREATE OR REFRESH MATERIALIZED VIEW": partial(_create, replace=True),
+    "EXPLAIN CREATE MATERIALIZED VIEW": _explain,
+    "EXPLAIN CREATE OR REPLACE MATERIALIZED VIEW": partial(_explain, replace=True),
+    "EXPLAIN CREATE OR REFRESH MATERIALIZED VIEW": partial(_explain, replace=True),
     "SHOW MATERIALIZED VIEWS": plain(st.ShowViews),
     "DESCRIBE MATERIALIZED VIEW": named(st.DescribeView, "the view"),
     "DESC MATERIALIZED VIEW": named(st.DescribeView, "the view"),
