@@ -21,8 +21,8 @@ from headrace.stores.postgres.schemas import PgColumn, TableLayout
 STAGE, GONE = "headrace_rows", "headrace_gone"
 STAGED = sql.SQL("pg_temp.{} s").format(sql.Identifier(STAGE))
 """The staged rows in a FROM clause."""
-# Rows that are parameters: a temporary table would take longer than the write. A message to the server has up to 1 GB.
-_FEW_CELLS = 100
+# Rows that are parameters: a temporary table takes longer, and leaves dead rows in the catalog of the server.
+_FEW_CELLS = 20_000
 _FEW_BYTES = 1 << 20
 _NOTHING = sql.SQL("")
 # What one part of a statement returns to another is the only order between them.
@@ -33,36 +33,36 @@ _BYTES_OF = {"float4": "float4send", "float8": "float8send"}
 
 @dataclass(frozen=True)
 class Given:
-    """A few rows that are parameters of a statement.
+    """A few rows that are parameters of a statement: an array of the values of each column.
 
     Attributes:
-        rows: the rows.
+        rows: the rows, without lists, because the elements of an array of arrays are no arrays.
     """
 
     rows: pa.Table
 
     @classmethod
     def of(cls, rows: pa.Table) -> Given | None:
-        """Return rows as parameters; None if there are too many."""
+        """Return rows as parameters; None if there are too many, or if they have lists."""
         few = 0 < rows.num_rows * rows.num_columns <= _FEW_CELLS and rows.nbytes <= _FEW_BYTES
-        return cls(rows) if few else None
+        return cls(rows) if few and not any(map(pa.types.is_list, rows.schema.types)) else None
 
     @property
     def source(self) -> sql.Composable:
         """The rows in a FROM clause, as `STAGED`."""
-        width = self.rows.num_columns
-        rows = (range(width * row + 1, width * (row + 1) + 1) for row in range(self.rows.num_rows))
-        values = ", ".join(f"({', '.join(f'${number}' for number in row)})" for row in rows)
-        names = ", ".join(f"c{place}" for place in range(width))
+        places = range(self.rows.num_columns)
+        columns = ", ".join(f"pg_catalog.unnest(${place + 1})" for place in places)
+        names = ", ".join(f"c{place}" for place in places)
         # OFFSET keeps the planner from computing with the values what a CASE of the statement would not.
-        return sql.SQL(f"(SELECT * FROM (VALUES {values}) v OFFSET 0) s ({names})")
+        return sql.SQL(f"(SELECT * FROM ROWS FROM ({columns}) v OFFSET 0) s ({names})")
 
     @property
     def parameters(self) -> pa.RecordBatch:
-        """The cells as the one row of a batch."""
-        rows = range(self.rows.num_rows)
-        cells = [column.slice(row, 1).combine_chunks() for row in rows for column in self.rows.columns]
-        return pa.RecordBatch.from_arrays(cells, [f"${number + 1}" for number in range(len(cells))])
+        """The columns as the cells of the one row of a batch."""
+        (whole,) = self.rows.combine_chunks().to_batches()
+        ends = pa.array([0, whole.num_rows], pa.int32())
+        arrays = [pa.ListArray.from_arrays(ends, values) for values in whole.columns]
+        return pa.RecordBatch.from_arrays(arrays, [f"${number + 1}" for number in range(len(arrays))])
 
 
 def counted(statement: sql.Composable) -> sql.Composable:
