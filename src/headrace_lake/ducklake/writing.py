@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from headrace.model.tables.changes import RowChange
 from headrace.rows import check_not_null
 from headrace.rows.by_position import sort_indices
 from headrace.rows.fields import with_fields
-from headrace.stores.postgres.for_lakes import STAGE, Bulk, stage
+from headrace.stores.postgres.for_lakes import STAGE, STAGED, Bulk, Given, stage
 from headrace_lake import data_files
 from headrace_lake.data_files import RowNumbers
 from headrace_lake.ducklake import state
@@ -214,25 +215,30 @@ class SnapshotTable:
             until=None if bounds is None else bounds["max"].as_py(),
         )
 
-    def widen(self, found: Mapping[int, ColumnStatistics], *, is_first: bool = False) -> None:
+    @property
+    def _statistics(self) -> str:
+        """The query for the statistics of the table, as one text."""
+        return self.lake.statement(
+            "SELECT coalesce(json_agg(s), '[]')::text AS known FROM {c}.ducklake_table_column_stats s"
+            " WHERE table_id = {table}",
+            table=self.definition.id,
+        )
+
+    def widen(self, found: Mapping[int, ColumnStatistics], known: str | None = None, *, is_first: bool = False) -> None:
         """Widen the statistics of the table by those of some rows.
 
         A column that was added to a table with rows has none: those of the new rows would exclude the old ones.
 
         Args:
+            known: the statistics of the table, if they are read already.
             is_first: the table has had no other rows.
         """
-        known = {
-            row["column_id"]: row
-            for row in self.rows(
-                "SELECT column_id, contains_null, contains_nan, min_value, max_value"
-                " FROM {c}.ducklake_table_column_stats WHERE table_id = {table}",
-                table=self.definition.id,
-            )
-        }
+        if known is None:
+            known = self.rows("{query}", query=sql.SQL(self._statistics))[0]["known"]
+        rows = {row["column_id"]: row for row in json.loads(known)}
         new, wider = [], []
         for column, each in found.items():
-            row = known.get(column)
+            row = rows.get(column)
             if row is None:
                 new.append((self.definition.id, column, each.nulls > 0, each.nan, each.low, each.high))
                 continue
@@ -279,6 +285,7 @@ class TableChange(SnapshotTable):
     """The data files before the change."""
     _done: set[str] = field(default_factory=set, init=False)
     _staged: Mapping[str, sql.Identifier] = field(default_factory=dict, init=False)
+    _given: Given | None = field(default=None, init=False)
 
     def apply(self, writes: Sequence[TableWrite]) -> list[str]:
         """Apply writes; return what has changed, as the catalog names it."""
@@ -306,15 +313,15 @@ class TableChange(SnapshotTable):
             self._delete_in_files(before, Keys(schema, rows))
         elif inlined:
             self._stage(alive.append_column(DELETED, pa.array(np.zeros(inlined, np.bool_))))
-        first = self._change_inlined(inlined, ends=staged)
-        if staged or inlined:
+        first, known = self._change_inlined(inlined, ends=staged)
+        if (staged or inlined) and self._given is None:
             self.run("DROP TABLE pg_temp.{stage}", stage=sql.Identifier(STAGE))
         if alive.num_rows:
             found = statistics_of(alive, self.definition.columns)
             if not inlined:
                 first = self._row_ids(alive.num_rows)
                 self._write_files(alive, first)
-            self.widen(found, is_first=first == 0)
+            self.widen(found, known, is_first=first == 0)
         return [f"{name}:{self.definition.id}" for name in _CHANGES if name in self._done]
 
     # -- old rows -----------------------------------------------------------------------------------------
@@ -337,14 +344,22 @@ class TableChange(SnapshotTable):
         self._done |= {"deleted_from_table", "inlined_delete"}
 
     def _stage(self, rows: pa.Table) -> None:
-        """Copy rows, or keys, into the temporary table, as the catalog has them."""
+        """Make rows, or keys, parameters of the next statement, or copy many into a table, as the catalog has them."""
         kinds = {column.name: column.kind for column in self.definition.columns}
         columns = [
             rows.column(name) if name == DELETED else to_catalog(rows.column(name), kinds[name])
             for name in rows.column_names
         ]
-        stage(self.bulk, pa.table(columns, names=rows.column_names))
+        converted = pa.table(columns, names=rows.column_names)
+        self._given = Given.of(converted)
+        if self._given is None:
+            stage(self.bulk, converted)
         self._staged = {name: sql.Identifier("s", f"c{place}") for place, name in enumerate(rows.column_names)}
+
+    @property
+    def _source(self) -> sql.Composable:
+        """The staged rows in a FROM clause."""
+        return STAGED if self._given is None else self._given.source
 
     def _ending(self, table: str) -> str:
         """Return the statement that deletes the inlined rows whose keys are staged."""
@@ -353,10 +368,10 @@ class TableChange(SnapshotTable):
             for name in self.definition.schema.primary_key
         )
         return self.lake.statement(
-            "UPDATE {c}.{table} t SET end_snapshot = {snapshot} FROM pg_temp.{stage} s"
+            "UPDATE {c}.{table} t SET end_snapshot = {snapshot} FROM {source}"
             " WHERE t.end_snapshot IS NULL AND {same} RETURNING 1",
             table=sql.Identifier(table),
-            stage=sql.Identifier(STAGE),
+            source=self._source,
             snapshot=self.snapshot.id,
             same=same,
         )
@@ -410,7 +425,8 @@ class TableChange(SnapshotTable):
 
     def _row_ids(self, count: int) -> int:
         """Take numbers for new rows; return the first one."""
-        return self._run_as_one(self._numbers(count), ["(SELECT first FROM numbers)"])[0]
+        (first,) = self._run_as_one(self._numbers(count), ["(SELECT first FROM numbers)"])
+        return int(first)
 
     def _numbers(self, count: int) -> dict[str, str]:
         """Return the statements that take numbers for new rows, the last one with the first number."""
@@ -435,14 +451,17 @@ class TableChange(SnapshotTable):
         names = tuple(column.name for column in self.definition.columns)
         return any(each.columns == names for each in self.definition.inlined[-1:])
 
-    def _change_inlined(self, count: int, *, ends: bool) -> int:
-        """Change the rows in the catalog by the staged ones; return the number of the first new row.
+    def _change_inlined(self, count: int, *, ends: bool) -> tuple[int, str | None]:
+        """Change the rows in the catalog by the staged ones.
 
         It is one statement, because each one takes several exchanges with the server.
 
         Args:
             count: the number of staged rows to insert.
             ends: whether to delete the rows whose keys are staged.
+
+        Returns:
+            The number of the first new row, and the statistics of the table before it; None without new rows.
         """
         tables = self.definition.inlined if ends else ()
         parts = {f"ended_{place}": self._ending(each.name) for place, each in enumerate(tables)}
@@ -452,46 +471,48 @@ class TableChange(SnapshotTable):
             parts |= self._numbers(count) | {"new": self._inserting(last)}
             # Each part of a statement sees the rows before it.
             before = self.lake.table(last).as_string(None)
-            shown += ["(SELECT first FROM numbers)", f"(SELECT count(*) FROM {before})"]
+            shown += ["(SELECT first FROM numbers)", f"({self._statistics})", f"(SELECT count(*) FROM {before})"]
         if not parts:
-            return 0
-        ended, *numbers = self._run_as_one(parts, shown)
+            return 0, None
+        ended, *numbers = self._run_as_one(parts, shown, self._given)
         if ended:
             self._done.add("inlined_delete")
         if not numbers:
-            return 0
-        first, self.inlined = numbers
+            return 0, None
+        first, known, self.inlined = numbers
         # DuckDB keeps the statistics of a table, with the numbers of rows, until the number of the next file changes.
         self.snapshot.new_file_id()
         self._done.add("inlined_insert")
-        return first
+        return first, known
 
     def _inserting(self, table: str) -> str:
         """Return the statement that inserts the staged rows into the catalog."""
         names = [name for name in self._staged if name != DELETED]
         return self.lake.statement(
             "INSERT INTO {c}.{table} (row_id, begin_snapshot, {names})"
-            " SELECT first + row_number() OVER () - 1, {snapshot}, {values} FROM numbers, pg_temp.{stage} s"
+            " SELECT first + row_number() OVER () - 1, {snapshot}, {values} FROM numbers, {source}"
             " WHERE NOT {deleted}",
             table=sql.Identifier(table),
             names=sql.SQL(", ").join(map(sql.Identifier, names)),
             snapshot=self.snapshot.id,
             values=sql.SQL(", ").join(self._staged[name] for name in names),
-            stage=sql.Identifier(STAGE),
+            source=self._source,
             deleted=self._staged[DELETED],
         )
 
-    def _run_as_one(self, parts: Mapping[str, str], shown: Sequence[str]) -> list[int]:
+    def _run_as_one(self, parts: Mapping[str, str], shown: Sequence[str], given: Given | None = None) -> list[Any]:
         """Run statements as one, and return values.
 
         Args:
             parts: the statements, by the names of their rows.
             shown: what has the values.
+            given: rows that are parameters of the statements.
         """
         changes = ", ".join(f"{name} AS ({part})" for name, part in parts.items())
         columns = ", ".join(f"{each} AS n{place}" for place, each in enumerate(shown))
-        (found,) = self.rows("{statement}", statement=sql.SQL(f"WITH {changes} SELECT {columns}"))
-        return list(found.values())
+        with self.bulk.cursor() as cursor:
+            cursor.execute(f"WITH {changes} SELECT {columns}", None if given is None else given.parameters)
+            return list(cursor.fetchone())
 
     def _write_files(self, rows: pa.Table, first: int) -> None:
         """Write rows into files."""

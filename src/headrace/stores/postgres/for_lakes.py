@@ -11,12 +11,14 @@ from headrace.stores.postgres.opening import open_store
 from headrace.stores.postgres.publication.publisher import PostgresPublisher
 from headrace.stores.postgres.session import Server
 from headrace.stores.postgres.store import PostgresStore
-from headrace.stores.postgres.tables.statements import STAGE
+from headrace.stores.postgres.tables.statements import STAGE, STAGED, Given
 from headrace.stores.postgres.tables.writing import stage
 
 __all__ = [
     "STAGE",
+    "STAGED",
     "Bulk",
+    "Given",
     "PostgresConnection",
     "PostgresPublisher",
     "PostgresStore",
