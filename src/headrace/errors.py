@@ -66,7 +66,7 @@ class HeadraceError(Exception):
         valid: str | Iterable[object] | None = None,
         remedy: str | None = None,
     ) -> None:
-        problem = _without_passwords(printable(problem))
+        problem = without_passwords(printable(problem))
         self.problem = problem
         self.received = None if received is None else _cut(printable(received), _LONGEST_RECEIVED)
         if valid is None or isinstance(valid, str):
@@ -116,13 +116,14 @@ def printable(value: object) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def _without_passwords(text: str) -> str:
+def without_passwords(text: str) -> str:
+    """Return a text in which passwords of addresses and connection strings are ``***``."""
     return _PASSWORD.sub(r"\1\2***", text)
 
 
 def _cut(text: str, most: int) -> str:
     # A part of a password would not be found.
-    text = _without_passwords(text)
+    text = without_passwords(text)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

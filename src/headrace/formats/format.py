@@ -9,7 +9,7 @@ from headrace.errors import OptionError
 from headrace.formats.location import Location
 from headrace.options.option import Option
 from headrace.options.settings import Settings
-from headrace.stores.opening import CheckpointScheme
+from headrace.stores.opening import CheckpointScheme, are_texts
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,9 @@ class Format:
         follows_tables: returns whether a stream with these options, as the user wrote them, reads a table as a table.
         checkpoint_scheme: the scheme of checkpoints in the format's stores; None if there is none.
         schemes_without_files: the schemes that users write for the format's stores, if these have no files.
+
+    Raises:
+        TypeError: the name, the options or the environment have another type.
     """
 
     name: str
@@ -98,6 +101,16 @@ class Format:
     follows_tables: Callable[[Mapping[str, str]], bool] = lambda _: False
     checkpoint_scheme: CheckpointScheme | None = None
     schemes_without_files: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # A package of somebody else declares it, without a type checker perhaps.
+        if not isinstance(self.name, str) or not self.name or self.name != self.name.lower():
+            raise TypeError(f"the name of a format must be a text in lower case, and not {self.name!r}")
+        if not isinstance(self.options, tuple) or not all(isinstance(each, Option) for each in self.options):
+            raise TypeError(f"the options of format {self.name} must be a tuple of Option values")
+        # A text would be the prefixes of its letters, and so of variables with any secrets.
+        if not are_texts(self.environment):
+            raise TypeError(f"environment of format {self.name} must be a tuple of texts that are not empty")
 
     @property
     def has_queues(self) -> bool:

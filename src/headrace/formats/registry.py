@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from headrace.errors import OptionError
 from headrace.formats.format import Format
@@ -12,9 +12,22 @@ from headrace.stores.opening import CheckpointScheme
 from headrace.stores.registry import openings
 from headrace.support import entry_points
 
-_SOURCES: Mapping[str, type[Source]] = {
-    source.format.name: source for source in entry_points.parts(entry_points.FORMATS, Source).values()
-}
+
+def _sources() -> Iterator[tuple[str, type[Source]]]:
+    owners: dict[str, str] = {}
+    for name, source in entry_points.parts(entry_points.FORMATS, Source).items():
+        found = getattr(source, "format", None)
+        if not isinstance(found, Format):
+            entry_points.refuse(entry_points.FORMATS, name, "its attribute format is no Format")
+            continue
+        owned = [f"format {found.name}"]
+        if found.checkpoint_scheme is not None:
+            owned.append(f"checkpoint scheme {found.checkpoint_scheme.name}")
+        if entry_points.is_free(entry_points.FORMATS, name, owned, owners):
+            yield found.name, source
+
+
+_SOURCES: Mapping[str, type[Source]] = dict(_sources())
 FORMATS: Mapping[str, Format] = {name: source.format for name, source in _SOURCES.items()}
 """The formats by name."""
 DEFAULT_FORMAT = HEADRACE

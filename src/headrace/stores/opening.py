@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ CREATION = (
 )
 """The remedy if a store does not exist, for messages."""
 _LONGEST_SECONDS = 1e9
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 OpenStore: TypeAlias = Callable[[str | os.PathLike[str], Mapping[str, Any], bool], Store]
 """Takes an address, options whose names are known, and whether a missing store is created."""
 RestoreStore: TypeAlias = Callable[[str | os.PathLike[str], str | os.PathLike[str], Progress | None], Backup]
@@ -43,6 +45,14 @@ class StoreOption:
     option: Option | None = None
     variable: str | None = None
     required: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name or not isinstance(self.option, Option | None):
+            raise TypeError(
+                f"an option of a store has a name and an Option, or None, and not {self.name!r}, {self.option!r}"
+            )
+        if not isinstance(self.variable, str | None):
+            raise TypeError(f"the environment variable of option {self.name} must be a text")
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,11 @@ class Opening:
         mistaken_schemes: schemes that users write for this store, each with the text that names the right form.
         environment: prefixes of the names of environment variables that the store and its packages read.
         check_place: checks the place of a store for `headrace doctor`, before the store is opened; takes the address.
-        checkpoint_scheme: the scheme of checkpoints in such stores, besides ``headrace``; None if there is none.
+        checkpoint_scheme: the scheme of checkpoints in such stores, one of ``schemes``, besides ``headrace``; None if
+            there is none.
+
+    Raises:
+        TypeError: a field has another type, or two options have one name.
     """
 
     what: str
@@ -104,12 +118,28 @@ class Opening:
 
     def __post_init__(self) -> None:
         # A package of somebody else declares it, without a type checker perhaps.
-        if not isinstance(self.schemes, tuple) or any(each != each.lower() for each in self.schemes):
-            raise TypeError(f"schemes must be a tuple of texts in lower case, and not {self.schemes!r}")
+        if not are_texts(self.schemes) or not all(map(_SCHEME.fullmatch, self.schemes)):
+            raise TypeError(f"schemes must be a tuple of texts such as ('my-store',), and not {self.schemes!r}")
         if not isinstance(self.options, tuple) or not all(isinstance(each, StoreOption) for each in self.options):
             raise TypeError("options must be a tuple of StoreOption values")
+        names = [name.lower() for _, name in self._named(None)]
+        if len(set(names)) < len(names):
+            raise TypeError(f"two options have one name: {', '.join(sorted(names))}")
+        if not isinstance(self.what, str) or not isinstance(self.form, str):
+            raise TypeError("what and form must be texts")
+        # A text would be the prefixes of its letters, and so of variables with any secrets.
+        if not are_texts(self.environment) or not are_texts(self.packages):
+            raise TypeError("environment and packages must be tuples of texts that are not empty")
+        if not isinstance(self.mistaken_schemes, Mapping) or not isinstance(self.extra, str | None):
+            raise TypeError("mistaken_schemes must be a mapping, and extra a text or None")
+        if self.checkpoint_scheme is not None and (
+            not isinstance(self.checkpoint_scheme, CheckpointScheme) or self.checkpoint_scheme.name not in self.schemes
+        ):
+            raise TypeError("checkpoint_scheme must be None, or a CheckpointScheme with the name of one of the schemes")
         if not callable(self.open):
             raise TypeError("open must be a function")
+        if not all(each is None or callable(each) for each in (self.restore, self.check_place)):
+            raise TypeError("restore and check_place must be functions or None")
 
     def with_environment(self, options: dict[str, str], names: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return a format's options with values of environment variables.
@@ -141,6 +171,11 @@ class Opening:
         if names is not None:
             return [(each, names[each.name]) for each in self.options if each.name in names]
         return [(each, each.option.name) for each in self.options if each.option is not None]
+
+
+def are_texts(values: object) -> bool:
+    """Return whether a value is a tuple of texts that are not empty."""
+    return isinstance(values, tuple) and all(isinstance(each, str) and each for each in values)
 
 
 def seconds(value: object, name: str) -> float:

@@ -40,17 +40,13 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.IGNORECASE)
 def openings() -> tuple[Opening, ...]:
     """Return the kinds of stores that are installed. A kind that takes the address of another one is left out."""
     found: dict[str, Opening] = {}
-    owners: dict[object, str] = {}
+    owners = dict.fromkeys(_OTHER_SCHEMES, "embedded")
     for name, opening in entry_points.parts(entry_points.STORES, Opening).items():
-        spelled = [each.option.name.lower() for each in opening.options if each.option is not None]
-        taken = [each for each in (*opening.schemes, *spelled) if each in owners]
-        if opening.takes_paths and any(each.takes_paths for each in found.values()):
-            taken.append("paths without a scheme")
-        if taken:
-            entry_points.refuse(entry_points.STORES, name, f"another store has {', '.join(map(repr, taken))}")
-            continue
-        found[name] = opening
-        owners |= dict.fromkeys((*opening.schemes, *spelled), name)
+        owned = [*opening.schemes, *(each.option.name.lower() for each in opening.options if each.option is not None)]
+        if opening.takes_paths:
+            owned.append("paths without a scheme")
+        if entry_points.is_free(entry_points.STORES, name, owned, owners):
+            found[name] = opening
     return tuple(found.values())
 
 

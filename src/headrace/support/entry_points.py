@@ -7,12 +7,12 @@ a warning names its package, and `failures` has the text for messages.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from headrace.errors import MissingDependencyError
+from headrace.errors import MissingDependencyError, without_passwords
 
 STORES = "headrace.stores"
 """Entry points of this group are values of `headrace.stores.opening.Opening`."""
@@ -84,6 +84,24 @@ def parts(group: str, kind: type) -> Mapping[str, Any]:
     return found
 
 
+def is_free(group: str, name: str, owned: Iterable[str], owners: dict[str, str]) -> bool:
+    """Return whether no earlier part of a group has what a part wants to have alone, such as a scheme.
+
+    Otherwise the part is left out, as if it could not be loaded.
+
+    Args:
+        owned: what the part would have.
+        owners: the names of parts, by what they have; the part is added.
+    """
+    taken = [each for each in owned if owners.get(each, name) != name]
+    if taken:
+        owner = entries(group)[owners[taken[0]]]
+        refuse(group, name, f"{owner.name} of package {_package(owner)} has {', '.join(map(repr, taken))}")
+    else:
+        owners |= dict.fromkeys(owned, name)
+    return not taken
+
+
 def refuse(group: str, name: str, why: str) -> None:
     """Leave a part out that cannot be used beside the others, as if it could not be loaded."""
     _fail(entries(group)[name], why)
@@ -103,7 +121,7 @@ _failures: dict[str, dict[str, str]] = {}
 
 
 def _fail(entry: EntryPoint, why: str) -> None:
-    text = f"{entry.group} {entry.name} of package {_package(entry)} cannot be used: {why}"[:500]
+    text = f"{entry.group} {entry.name} of package {_package(entry)} cannot be used: {without_passwords(why)}"[:500]
     _failures.setdefault(entry.group, {})[entry.name] = text
     _log.warning(text)
 
