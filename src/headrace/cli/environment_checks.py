@@ -139,7 +139,8 @@ def check_data_sources() -> Finding:
             name,
             Status.FAIL,
             f"found {', '.join(found) or 'none'}, but not {', '.join(missing)}",
-            "install headrace with pip where Spark's Python can import it",
+            "install the package that brings it where Spark's Python can import it; without --editable, which can hide "
+            "its modules from Spark",
         )
     return Finding(name, Status.OK, ", ".join(found))
 

@@ -91,7 +91,7 @@ KEY_TYPE_NAMES = (
 )
 """The names of all types that key columns can have; a store may have fewer, see `headrace.ports.Capabilities`."""
 COMMON_KEY_TYPES = KEY_TYPE_NAMES[:3]
-"""The names of the types that key columns can have in every store."""
+"""The names of the types that key columns can have in every store of headrace."""
 _KEY_TYPES = [_NAMED[name] for name in KEY_TYPE_NAMES if name in _NAMED]
 
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>(),:]|\S)")

@@ -211,8 +211,9 @@ class Publisher(Port):
     ) -> list[Staged]:
         """Stage rows for a table, in any process. If the input fails, nothing is staged.
 
-        A store without transactions writes the rows into their table immediately, if ``table`` and ``change`` are set.
-        The next attempt of the batch writes the same rows again.
+        A store without transactions writes the rows into their table immediately, if ``table`` and ``change`` are set
+        and the change is not REPLACE_ALL. The next attempt of the batch writes the same rows again. Rows of a batch
+        that is published, or older than one, are not written: they would replace newer ones.
 
         Args:
             table: the table of the `Write` with the receipts.
@@ -266,7 +267,7 @@ class Publisher(Port):
         """
 
     def take(self, claim: Claim) -> None:
-        """Put the row of a claim if it is as expected, in a store without transactions.
+        """Put the row of a claim if it is as expected, or put already, in a store without transactions.
 
         Raises:
             ClaimLostError: the row is not as expected, and is unchanged.

@@ -552,7 +552,8 @@ class Store(Port):
         return UnsupportedError(
             "this store has no queues, consumers or producers",
             received=self.url,
-            remedy="use tables and tunnels, or keep the queue in a store that has queues",
+            remedy=f"use {'tables and tunnels' if self.capabilities.tunnels else 'tables'}, or keep the queue in a "
+            "store that has queues",
         )
 
     def __enter__(self) -> Self:
