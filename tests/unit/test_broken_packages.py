@@ -56,6 +56,11 @@ BROKEN = {
             "name of the secret option pin",
         ),
         (
+            "pin",
+            _WITH.format("StoreOption('pin', Option('xKey', 'b', kinds.secret)),"),
+            "name of the secret option pin",
+        ),
+        (
             "twice",
             _WITH.format("StoreOption('a', Option('x', 'b')), StoreOption('c', Option('X', 'd'))"),
             "have one name",

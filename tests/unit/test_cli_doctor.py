@@ -277,3 +277,23 @@ def test_the_exit_code_is_1_if_a_check_fails(
     report = json.loads(capsys.readouterr().out)
     assert report["counts"]["fail"] >= 1
     assert [finding["status"] for finding in report["findings"] if finding["name"] == "Java"] == ["fail"]
+
+
+def test_a_foreign_error_of_a_store_is_a_finding_and_shows_no_secret(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the error of a store of another package."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("login with open-sesame, password=hunter2 at x://me:hunter2@host")
+
+    monkeypatch.setattr(headrace, "open", fail)
+    store = ["-s", "postgresql://me@host/db", "--store-option", "password=open-sesame"]
+    for command in (["doctor"], ["table", "list"]):
+        for more in ([], ["--json"]):
+            assert main([*command, *store, *more]) == 1
+            out, err = capsys.readouterr()
+            assert "KeyError: 'login with ***, password=*** at x://me:***@host" in out + err
+            assert "sesame" not in out + err
+            assert "hunter2" not in out + err
+            assert command != ["doctor"] or "Store" in out

@@ -27,6 +27,7 @@ class App:
 
     Attributes:
         store_options: texts ``name=value`` for options of the store.
+        other_options: those of another store.
         error_code: the exit code of an error. A command that has another meaning for 1 sets it.
         owns_process: whether the command is all that this process does.
     """
@@ -35,6 +36,7 @@ class App:
     debug: bool = False
     store_url: str | None = None
     store_options: tuple[str, ...] = ()
+    other_options: tuple[str, ...] = ()
     error_code: int = 1
     owns_process: bool = False
 
@@ -64,6 +66,13 @@ class App:
             keep_pandas_out()
         self.output.start_waiting("Waiting for the store")
         return self.open_store(self.store_url, create=create)
+
+    def secrets(self) -> set[str]:
+        """Return the secrets in the options of stores, which no message may have."""
+        from headrace.options.secrets import secret_values
+
+        pairs = [pair.partition("=") for pair in (*self.store_options, *self.other_options)]
+        return {secret for name, _, value in pairs for secret in secret_values({name: value})}
 
     def store_extras(self) -> list[tuple[str, ...]]:
         """Return what the store of ``--store`` needs, for `headrace.support.extras.check_extras`; empty without one."""

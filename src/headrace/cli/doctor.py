@@ -10,8 +10,10 @@ from dataclasses import asdict
 import click
 
 from headrace.cli.app import App, store_option, with_app
+from headrace.cli.output import message_of
 from headrace.errors import HeadraceError, MissingDependencyError, UnsupportedError, own_message
 from headrace.model.findings import Finding, Status
+from headrace.options.secrets import hide
 from headrace.support.extras import SPARK, check_extras
 
 
@@ -89,6 +91,12 @@ def store_findings(app: App, url: str, table: str | None) -> list[Finding]:
     except HeadraceError as error:
         problem = str(error).removesuffix(f"; {error.remedy}")
         return [*findings, Finding("Store", Status.FAIL, problem, error.remedy or "see the message")]
+    except Exception as error:
+        # A store of another package, or what it uses, can raise any error.
+        if app.debug:
+            raise
+        problem = hide(message_of(error), app.secrets())
+        return [*findings, Finding("Store", Status.FAIL, problem, "run it again with --debug to see where it happened")]
 
 
 def _check_spark() -> Finding:

@@ -14,7 +14,7 @@ import click
 
 from headrace.cli.app import App, CommandGroup, common_options, store_option
 from headrace.cli.completion import add_completion
-from headrace.cli.output import ConsoleOutput, JsonOutput, Output
+from headrace.cli.output import ConsoleOutput, JsonOutput
 from headrace.errors import HeadraceError
 from headrace.support import entry_points
 from headrace.support.start_up import skip_last_collection
@@ -98,16 +98,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if app.debug:
             raise
-        _end(app.output, error)
+        _end(app, error)
         return app.error_code
     finally:
         app.end()
     return code if isinstance(code, int) else 0
 
 
-def _end(output: Output, error: Exception) -> None:
+def _end(app: App, error: Exception) -> None:
     expected = isinstance(error, HeadraceError | click.ClickException)
-    output.error(error, hint=None if expected else "run it again with --debug to see where it happened")
+    hint = None if expected else "run it again with --debug to see where it happened"
+    app.output.error(error, hint=hint, secrets=app.secrets())
 
 
 def _end_usage(error: click.UsageError, *, as_json: bool) -> int:

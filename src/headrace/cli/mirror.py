@@ -106,6 +106,7 @@ def mirror(
         source = stack.enter_context(app.store())
         target = source
         if to is not None:
+            app.other_options = to_option
             options = parse_pairs(to_option, "--to-option")
             target = stack.enter_context(headrace.open(to, create=create, **options))
         worker = headrace.mirror_worker(

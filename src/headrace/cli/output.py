@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from headrace.errors import HeadraceError, own_message, printable
+from headrace.errors import HeadraceError, own_message, printable, without_passwords
 from headrace.model.json_values import plain
+from headrace.options.secrets import hide
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,8 +105,8 @@ class Output(ABC):
         """Open a view that changes in place on a terminal, and prints one line for each state elsewhere."""
 
     @abstractmethod
-    def error(self, problem: BaseException, *, hint: str | None = None) -> None:
-        """Print the message of an error, without a traceback."""
+    def error(self, problem: BaseException, *, hint: str | None = None, secrets: Iterable[str] = ()) -> None:
+        """Print the message of an error, without a traceback, and with ``***`` instead of secrets."""
 
 
 class LiveView(ABC):
@@ -229,10 +230,11 @@ class ConsoleOutput(Output):
         with Live(console=self._out, auto_refresh=False) as live:
             yield _Screen(live)
 
-    def error(self, problem: BaseException, *, hint: str | None = None) -> None:
+    def error(self, problem: BaseException, *, hint: str | None = None, secrets: Iterable[str] = ()) -> None:
         from rich.text import Text
 
-        self._err.print(Text("error: ", style="bold red") + Text(_message(problem)), soft_wrap=True)
+        text = hide(message_of(problem), secrets)
+        self._err.print(Text("error: ", style="bold red") + Text(text), soft_wrap=True)
         if hint is not None:
             self.note(hint)
 
@@ -344,8 +346,9 @@ class JsonOutput(Output):
     def live(self) -> contextlib.AbstractContextManager[LiveView]:
         return contextlib.nullcontext(_Lines(self))
 
-    def error(self, problem: BaseException, *, hint: str | None = None) -> None:
-        self._err.write(to_json({"error": error_facts(problem)}) + "\n")
+    def error(self, problem: BaseException, *, hint: str | None = None, secrets: Iterable[str] = ()) -> None:
+        facts = {name: hide(text, secrets) for name, text in error_facts(problem).items()}
+        self._err.write(to_json({"error": facts}) + "\n")
         self._err.flush()
 
     def _write(self, value: object) -> None:
@@ -357,7 +360,7 @@ def error_facts(problem: BaseException) -> dict[str, Any]:
     """Return an error as a record: its type, its message, and the parts of a message of headrace."""
     parts = ("problem", "received", "valid", "remedy") if isinstance(problem, HeadraceError) else ()
     details = {part: getattr(problem, part) for part in parts if getattr(problem, part) is not None}
-    return {"type": type(problem).__name__, "message": _message(problem), **details}
+    return {"type": type(problem).__name__, "message": message_of(problem), **details}
 
 
 def _show_nothing(rows: int, size: int) -> None:
@@ -444,13 +447,15 @@ def _is_list_of_records(value: Any) -> bool:
 _SPARK_DETAILS = re.compile(r"\n(?:JVM stacktrace:|=== Streaming Query ===)")
 
 
-def _message(problem: BaseException) -> str:
-    """Return the message and the notes of an error, without the stack traces and plans of Spark's errors."""
+def message_of(problem: BaseException) -> str:
+    """Return the message and the notes of an error, without Spark's stack traces and plans, and without passwords."""
     if isinstance(problem, HeadraceError):
         text = str(problem)
     elif isinstance(problem, click.ClickException):
         text = problem.format_message()
     else:
         said = _SPARK_DETAILS.split(str(problem), maxsplit=1)[0].strip()
+        # The packages of stores do not hide theirs.
+        said = without_passwords(said)
         text = own_message(said) or (f"{type(problem).__name__}: {said}" if said else type(problem).__name__)
     return printable("\n".join((text, *getattr(problem, "__notes__", ()))))

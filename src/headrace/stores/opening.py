@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 
 from headrace.errors import OptionError
 from headrace.model.findings import Finding
+from headrace.options.kinds import secret
 from headrace.options.option import Option
+from headrace.options.secrets import is_secret_name
 from headrace.options.settings import Settings
 from headrace.ports import Store
 from headrace.ports.backups import Backup, Progress
@@ -51,6 +53,8 @@ class StoreOption:
             raise TypeError(
                 f"an option of a store has a name and an Option, or None, and not {self.name!r}, {self.option!r}"
             )
+        if self.option is not None and self.option.kind is secret and not is_secret_name(self.name):
+            raise TypeError(f"the name of the secret option {self.name} must contain password, secret, token or key")
         if not isinstance(self.variable, str | None):
             raise TypeError(f"the environment variable of option {self.name} must be a text")
 
