@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
 import headrace
@@ -16,6 +17,8 @@ from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.gathering import constructs
 from headrace.derived.gathering.arrangements import Arranged, Gathering
 from headrace.derived.gathering.routes import plan_whole
+from headrace.derived.state.state_tables import check_keeps_groups
+from headrace.errors import UnsupportedError
 from headrace.model.types import parse_type
 
 ORDERS = FollowedScan(
@@ -86,3 +89,13 @@ def test_scans_are_read_in_the_recorded_order() -> None:
     # A record of an earlier release has no order.
     assert StateLayout().ordered([ORDERS]) == (ORDERS,)
     assert StateLayout().ordered([ORDERS, USERS]) is None
+
+
+def test_a_store_without_binary_keys_keeps_no_groups(tmp_path: Path) -> None:
+    with headrace.open(tmp_path / "store", create=True) as store:
+        check_keeps_groups(store)
+        able, some = store.capabilities, ("long", "string")
+        for lacks in (replace(able, key_types=some), replace(able, column_types=some)):
+            store.capabilities = lacks
+            with pytest.raises(UnsupportedError, match="whose keys are binary"):
+                check_keeps_groups(store)

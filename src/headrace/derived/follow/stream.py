@@ -28,7 +28,7 @@ from headrace.derived.follow.table_positions import TablePosition
 from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.gathering.tree import expensive, refuse_full_reads
 from headrace.derived.own_names import inner_table
-from headrace.derived.state.state_tables import keeps_previous
+from headrace.derived.state.state_tables import check_keeps_groups, keeps_previous
 from headrace.derived.used_names import used_names
 from headrace.errors import OptionError, UnsupportedError, shown
 from headrace.formats.source import Source
@@ -303,7 +303,7 @@ def plan_for(
     Raises:
         SchemaError: the key does not fit.
         SqlError: the query reads whole tables, and may not.
-        UnsupportedError: the store cannot keep the rows of the query's tables.
+        UnsupportedError: the store cannot keep the rows of the query's tables, or its groups.
     """
     if plan.gathering is not None and keeps_previous(store):
         raise UnsupportedError(
@@ -312,6 +312,8 @@ def plan_for(
             remedy="write into a table of an embedded store, PostgreSQL or Delta Lake",
         )
     plan = plan.for_key(table, key)
+    if plan.query.groups is not None or plan.inner:
+        check_keeps_groups(store)
     if plan.gathering is not None and not allow_full_read:
         refuse_full_reads(plan.gathering)
     return plan

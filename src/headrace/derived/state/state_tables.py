@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.derived.state.kept_numbers import numbers
-from headrace.errors import StateMismatchError
+from headrace.errors import StateMismatchError, UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.schema import TableSchema
@@ -161,6 +161,18 @@ class ValueTable:
 def keeps_previous(store: Store) -> bool:
     """Return whether a store's state rows must keep their previous version, because a batch can be partly written."""
     return not store.capabilities.transactions or store.capabilities.rows_at_once is not None
+
+
+def check_keeps_groups(store: Store) -> None:
+    """Raise `UnsupportedError` if a store cannot have the tables of groups, whose keys are binary."""
+    able = store.capabilities
+    if "binary" not in able.key_types or "binary" not in (able.column_types or ("binary",)):
+        raise UnsupportedError(
+            "the groups of a followed query are kept in tables beside its target, whose keys are binary, and keys of "
+            "this store cannot have this type",
+            received=store.url,
+            valid="an embedded store or a PostgreSQL database",
+        )
 
 
 def open_tables(store: Store, definitions: Mapping[str, StateTable]) -> dict[str, Table]:
