@@ -186,6 +186,11 @@ REFUSED = [
     ("CREATE OR REFRESH STREAMING TABLE v AS SELECT 1", "CREATE STREAM"),
     ("SELECT * FROM changes", "SELECT … FROM orders"),
     ("SELECT usr FROM orders", r"line 1, column 8: no such column; received: usr; .*did you mean user"),
+    (
+        "SELECT user FROM orders o WHERE NOT EXISTS (SELECT 1 FROM orders p WHERE NOT EXISTS "
+        "(SELECT 1 FROM orders q WHERE q.id = o.id AND q.price = p.price))",
+        r"no such column; received: o\.id; valid: .*q\.id.*; name a table of this FROM",
+    ),
     ("SELECT user FROM ordes", "no such table or scan; received: ordes; .*did you mean orders"),
     ("CREATE STREAM s INSERT INTO ordes SELECT id FROM changes", "INSERT INTO ordes; .*did you mean orders"),
     (

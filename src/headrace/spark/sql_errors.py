@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError, NotFoundError, SqlError, own_message
+from headrace.model.own_names import is_own
 from headrace.options.names import did_you_mean
 from headrace.sql_text.lexer import error_at
 
@@ -55,14 +56,7 @@ def translated(
         return error_at(problem, part.script, part.start + offset, **details)
 
     if condition.split(".", 1)[0] in _COLUMN:
-        column = _last_part(found.get("objectName", ""))
-        valid = list(dict.fromkeys(_last_part(each) for each in found.get("proposal", "").split(", ") if each))
-        details: dict[str, Any] = {
-            "received": column,
-            "valid": valid or None,
-            "remedy": did_you_mean(column, valid),
-        }
-        return located("no such column", **details)
+        return located("no such column", **_column_details(found.get("objectName", ""), found.get("proposal", "")))
     if condition == "UNRESOLVED_ROUTINE":
         name = _last_part(found.get("routineName", ""))
         remedy = did_you_mean(name, functions()) or "SHOW FUNCTIONS lists them"
@@ -155,6 +149,27 @@ def order_errors(target: str) -> Iterator[None]:
             f"each batch then replaces the rows of {target}; else leave it out, and read the first rows: "
             f"SELECT … FROM {target} ORDER BY … LIMIT n",
         ) from None
+
+
+def _column_details(name: str, proposal: str) -> dict[str, Any]:
+    """Return what an error says of a name that is no column, and of the columns that Spark proposes."""
+    proposed = [each for each in proposal.split(", ") if each]
+    column, columns = _last_part(name), list(dict.fromkeys(map(_last_part, proposed)))
+    if column not in columns:
+        return {"received": column, "valid": columns or None, "remedy": did_you_mean(column, columns)}
+    # There is such a column, but not of the table that the name says.
+    return {
+        "received": _plain(name),
+        "valid": list(map(_plain, proposed)),
+        "remedy": "name a table of this FROM or, in a subquery, of the query directly around it: Spark does not know "
+        "those further out",
+    }
+
+
+def _plain(name: str) -> str:
+    """Return a name with the table, as the user knows them: the query may have been analysed over headrace's views."""
+    parts = [part.replace("``", "`") for part in _QUOTED.findall(name)[-2:]]
+    return ".".join(part for part in parts if not is_own(part)) or name
 
 
 def _last_part(name: str) -> str:
