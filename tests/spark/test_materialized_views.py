@@ -73,7 +73,7 @@ def test_a_view_continues_and_is_dropped_with_all_that_it_has(spark: SparkSessio
         sql.wait()
         assert again.message == "stream totals started again from its checkpoint"
         assert shop.table("totals").get({"user": "u1"}) == {"user": "u1", "spent": 105}
-        with pytest.raises(AlreadyExistsError, match="CREATE OR REPLACE STREAM totals"):
+        with pytest.raises(AlreadyExistsError, match="CREATE OR REPLACE MATERIALIZED VIEW totals"):
             sql.run(create.replace("sum", "max"))
         sql.run(create.replace("CREATE", "CREATE OR REPLACE").replace("sum", "max"), available_now=True)
         sql.wait()

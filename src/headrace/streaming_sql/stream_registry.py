@@ -143,6 +143,12 @@ class StreamStatus:
     def check_text(self, fingerprint: str) -> None:
         """Raise `AlreadyExistsError` if a query of the stream has run, and had another text."""
         if self.query_id is not None and self.fingerprint != fingerprint:
+            if self.view is not None:
+                raise AlreadyExistsError(
+                    "a materialized view of this name was created with another query or other options",
+                    received=self.name,
+                    remedy=f"CREATE OR REPLACE MATERIALIZED VIEW {self.name} … gives it this query and these options",
+                )
             raise AlreadyExistsError(
                 "a stream of this name was created with another text",
                 received=self.name,
