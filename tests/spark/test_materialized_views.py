@@ -138,6 +138,8 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
         SqlError,
         "join without an equality",
     ),
+    ("CREATE MATERIALIZED VIEW v AS SELECT id FROM unnamed", OptionError, "option table is missing"),
+    ("CREATE TUNNEL t ON unnamed", OptionError, "option table is missing; received: table unnamed"),
     ("DROP MATERIALIZED VIEW v", NotFoundError, "no such materialized view"),
 ]
 
@@ -146,6 +148,7 @@ def test_a_refused_view_leaves_nothing(spark: SparkSession, shop: Store, tmp_pat
     before = shop.tables()
     with sql_session(spark, tmp_path) as sql:
         define(sql, shop)
+        sql.run(f"CREATE TABLE unnamed USING headrace OPTIONS (store = '{shop.url}')")
         for statement, error, message in REFUSED:
             with pytest.raises(error, match=message):
                 sql.run(statement)

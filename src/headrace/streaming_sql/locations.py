@@ -37,6 +37,21 @@ def location_of(table: TableDefinition, over: Mapping[str, str] | None = None) -
     return format_named(table.provider).locate(table.resolved_options(over))
 
 
+def table_in_store(definition: TableDefinition, location: Location) -> str:
+    """Return the name that the table of a definition has in its store.
+
+    Raises:
+        OptionError: the definition names none.
+    """
+    if location.table is None:
+        raise OptionError(
+            "option table is missing",
+            received=f"table {definition.name} of the workspace, without the name of a table in its store",
+            remedy=f"DROP TABLE {definition.name}, and create it again with OPTIONS (…, table = '…')",
+        )
+    return location.table
+
+
 def locations(catalog: Catalog, providers: Iterable[str]) -> list[Location]:
     """Return one location for each store with tables of these providers."""
     tables = [table for table in catalog.tables() if table.provider.lower() in providers]

@@ -13,7 +13,7 @@ from headrace.options.names import check_names
 from headrace.sql_text.script import Name
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.language import statements as st
-from headrace.streaming_sql.locations import location_of, locations
+from headrace.streaming_sql.locations import location_of, locations, table_in_store
 from headrace.streaming_sql.providers import HEADRACE_PROVIDERS, is_headrace
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.stream_uses import StreamUses
@@ -42,9 +42,10 @@ class Tunnels:
         """Create a tunnel on a table of the catalog, or on several of one store; return its id in the result."""
         name = str(statement.name)
         start, base_channels, others = _tunnel_options(statement.options)
-        found = [self._location(self._catalog.table(str(table))) for table in statement.tables]
+        definitions = [self._catalog.table(str(table)) for table in statement.tables]
+        found = [self._location(each) for each in definitions]
         _check_same_store(statement.tables, found)
-        location, tables = found[0], [str(each.table) for each in found]
+        location, tables = found[0], list(map(table_in_store, definitions, found))
         with location.open_store() as store:
             try:
                 tunnel = store.create_tunnel(

@@ -34,7 +34,7 @@ from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinit
 from headrace.streaming_sql.kinds.follow import FollowedInserts, plan_properties
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
-from headrace.streaming_sql.locations import location_of
+from headrace.streaming_sql.locations import location_of, table_in_store
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.scripts import stream_text
@@ -187,7 +187,7 @@ class Views:
             location = location_of(table)
             with location.open_store() as store:
                 try:
-                    store.create_tunnel(str(location.table), view.name, "BaseAndStream")
+                    store.create_tunnel(table_in_store(table, location), view.name, "BaseAndStream")
                     undo.append(("tunnel", table))
                 except AlreadyExistsError:
                     # This statement has run before. The stream refuses a tunnel that another query reads.
