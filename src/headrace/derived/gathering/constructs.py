@@ -30,7 +30,7 @@ BESIDE_FULL_JOIN = Construct(
 SUBQUERY = Construct("a subquery in FROM that no equality joins", JOIN.remedy)
 EXISTS = Construct("EXISTS without an equality", _LINK)
 MEMBERSHIP = Construct(
-    "IN (SELECT …) outside of WHERE, beside OR, or of several columns", "write EXISTS, with an = for each column"
+    "IN (SELECT …) outside of WHERE, beside OR, or not of one plain column", "write EXISTS, with an = for each column"
 )
 NOT_IN = Construct("NOT IN (SELECT …)", "write NOT EXISTS: a null in the list of NOT IN decides about all rows")
 SCALAR = Construct(
