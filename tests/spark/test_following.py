@@ -89,7 +89,8 @@ def test_joins_windows_unions_and_aggregates_are_followed(
     spark.sql(
         "CREATE TEMPORARY VIEW regions AS SELECT * FROM VALUES ('u0', 'north'), ('u1', 'south') AS (user, region)"
     )
-    store.create_table("visits", COLUMNS, "id", pre_images=True).put([row(number, "u1", 2.0) for number in range(4)])
+    visits = store.create_table("visits", {**COLUMNS, "id": "int"}, "id", pre_images=True)
+    visits.put([row(number, "u1", 2.0) for number in range(4)])
     store.create_table("per_region", {"region": "string", "n": "long", "s": "double"}, "region")
     store.create_table("per_window", {"start": "string", "n": "long", "low": "double"}, "start")
     store.create_table("all_rows", {"key": "string", "n": "long", "s": "double"}, "key")

@@ -153,13 +153,11 @@ class Origins:
         """Return the scan and column of which each output column of a branch is a copy, or None.
 
         Args:
-            result: the columns of the whole query. UNION ALL can change the type of a branch's column.
+            result: the columns of the whole query. UNION ALL can change the type of a branch's column. A copy can
+                have a wider type of whole numbers: different values stay different.
         """
-        types = [field.dataType.simpleString() for field in self._schema(select)]
-        return tuple(
-            origin if data_type == field.dataType.simpleString() else None
-            for origin, data_type, field in zip(self._origins(select), types, result, strict=True)
-        )
+        columns = zip(self._origins(select), self._schema(select), result, strict=True)
+        return tuple(origin if _keeps(own.dataType, field.dataType) else None for origin, own, field in columns)
 
     def _schema(self, select: Select) -> StructType:
         return self._analysed(f"{self._with} {self._tokens.render(select.block.start, select.block.end, [])}")
@@ -194,6 +192,14 @@ class Origins:
             schema = self._schema(rows.query[0])
             inner = self._origins(rows.query[0])
         return list(rows.renamed or schema.names), [field.dataType for field in schema], inner
+
+
+def _keeps(kind: DataType, wider: DataType) -> bool:
+    """Return whether each value of a type has its own value in the type of the column of UNION ALL."""
+    from pyspark.sql.types import IntegralType
+
+    same = kind.simpleString() == wider.simpleString()
+    return same or (isinstance(kind, IntegralType) and isinstance(wider, IntegralType))
 
 
 def _tagged(names: list[str], types: list[DataType]) -> StructType:
