@@ -125,6 +125,17 @@ def test_a_partitioned_table_of_the_command_line(
     assert json.loads(capsys.readouterr().out)["partition_by"] == ["text", "day"]
 
 
+def test_names_of_partition_columns_in_directories(store: Store, tmp_path: Path) -> None:
+    """polars reads a name as it is, and delta-rs writes it so; only what a path cannot have is escaped."""
+    names = ["größe x", "a%20b", "a#b?", "a/b", "a=b", "a\nb"]
+    row = {"id": 1, **dict.fromkeys(names, "ü")}
+    store.create_table("p", {"id": "long", **dict.fromkeys(names, "string")}, "id", partition_by=names).put(row)
+    (path,) = (tmp_path / "p").rglob("hr-*.parquet")
+    escaped = ["größe x", "a%20b", "a#b?", "a%2Fb", "a%3Db", "a%0Ab"]
+    assert path.relative_to(tmp_path / "p").parts[:-1] == tuple(f"{name}=%C3%BC" for name in escaped)
+    assert rows_of(tmp_path) == [row] == list(store.table("p"))
+
+
 def test_values_that_partitions_do_not_have(store: Store, tmp_path: Path) -> None:
     fields = pa.schema({"id": pa.int64(), "day": pa.date32(), "text": pa.string(), "n": pa.int32()})
     table = store.create_table("p", COLUMNS, "id", partition_by=["text", "day"])

@@ -6,6 +6,7 @@ A file has rows of one partition. It is in a directory with their values, as som
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +20,8 @@ from headrace_lake import partitions
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 # In the log an empty text is a null. polars reads the directory.
 _NULLS = ("", _NULL)
+# polars reads the names of columns in a directory as they are, unlike values; only these do not fit into a path.
+_UNFIT = re.compile(r"[/=\x00-\x1f\x7f]")
 
 
 def partition_text(value: Any) -> str | None:
@@ -44,9 +47,11 @@ def scalar_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
 def directory_of(partition: Mapping[str, str | None], columns: Sequence[str]) -> str:
     """Return the directory of the files of a partition, relative to that of the table; empty without partitions."""
     values = ((name, partition[name]) for name in columns)
-    return "/".join(
-        f"{quote(name, safe='')}={_NULL if text is None else quote(text, safe='')}" for name, text in values
-    )
+    return "/".join(f"{_name(name)}={_NULL if text is None else quote(text, safe='')}" for name, text in values)
+
+
+def _name(column: str) -> str:
+    return _UNFIT.sub(lambda each: quote(each[0], safe=""), column)
 
 
 def divided(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Mapping[str, str | None], pa.Table]]:
