@@ -161,6 +161,7 @@ def test_messages_have_no_secrets(store: Store, place: TestBucket, monkeypatch: 
         (f"delta+s3://key:{SECRET}@lake/x", place.options, OptionError),
         (place.url, place.options | {"endpoint": f"http://key:{SECRET}@127.0.0.1"}, OptionError),
         (place.url, {name: value for name, value in place.options.items() if name != "access_key_id"}, OptionError),
+        (place.url, place.options | {"session_token": f"{SECRET}\n"}, OptionError),
     ):
         with pytest.raises(kind) as raised:
             headrace.open(url, **options)

@@ -118,7 +118,14 @@ def _setting(options: Mapping[str, Any], name: str) -> str | None:
     value = options.get(name)
     if value is not None and not isinstance(value, str):
         raise OptionError(f"option {name} must be a text", valid="a str")
-    return value or next((found for each in _VARIABLES[name] if (found := os.environ.get(each))), None)
+    found = value or next((found for each in _VARIABLES[name] if (found := os.environ.get(each))), None)
+    if found is not None and not (found.isascii() and found.isprintable()):
+        # The native code of deltalake panics at a header with it.
+        raise OptionError(
+            f"option {name}, or its variable {_VARIABLES[name][0]}, has a character that no request can have",
+            valid="printable ASCII characters; a text from a file can end with a line feed",
+        )
+    return found
 
 
 OPENING = Opening(
