@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -17,7 +18,11 @@ from headrace.rows import check_not_null, to_arrow
 from headrace.rows.by_position import aligned, last_rows
 from headrace.rows.conditions import check_scan_sizes, typed_range, whole_key
 from headrace.rows.fields import with_fields
+from headrace_lake.data_files import MissingFileError
 from headrace_lake.scanning import Selection
+
+_READS = 5
+_Found = TypeVar("_Found")
 
 
 class Version(Protocol):
@@ -77,23 +82,34 @@ class FileTable(Table):
     # -- reading ------------------------------------------------------------------------------------------
 
     def get(self, key: Mapping[str, KeyValue], columns: Sequence[str] | None = None) -> dict[str, Any] | None:
-        version = self._version()
-        schema = version.schema
-        schema.check_keyed()
-        values = whole_key(schema, key)
-        names = _names(schema, columns)
-        fields = pa.schema([schema.arrow.field(name) for name in schema.primary_key])
-        keys = pa.table([pa.array([value], each.type) for value, each in zip(values, fields, strict=True)], fields)
-        rows: list[dict[str, Any]] = version.find(keys, names).select(names).to_pylist()
-        return rows[0] if rows else None
+        def find(version: Version) -> dict[str, Any] | None:
+            schema = version.schema
+            schema.check_keyed()
+            values = whole_key(schema, key)
+            names = _names(schema, columns)
+            fields = pa.schema([schema.arrow.field(name) for name in schema.primary_key])
+            keys = pa.table([pa.array([value], each.type) for value, each in zip(values, fields, strict=True)], fields)
+            rows: list[dict[str, Any]] = version.find(keys, names).select(names).to_pylist()
+            return rows[0] if rows else None
+
+        return self._read(find)
 
     def get_many(self, keys: Rows, columns: Sequence[str] | None = None) -> pa.Table:
-        version = self._version()
-        schema = version.schema
-        typed = to_arrow(keys, schema, columns="keys")
-        different = typed.take(pa.array(last_rows(typed, schema.primary_key)))
-        fields = schema.nullable(_names(schema, columns))
-        return aligned(typed, version.find(different, fields.names), schema.primary_key, fields)
+        def find(version: Version) -> pa.Table:
+            schema = version.schema
+            typed = to_arrow(keys, schema, columns="keys")
+            different = typed.take(pa.array(last_rows(typed, schema.primary_key)))
+            fields = schema.nullable(_names(schema, columns))
+            return aligned(typed, version.find(different, fields.names), schema.primary_key, fields)
+
+        return self._read(find)
+
+    def _read(self, find: Callable[[Version], _Found]) -> _Found:
+        """Read the newest version, and again if VACUUM deletes a file that was replaced meanwhile."""
+        for _ in range(_READS - 1):
+            with suppress(MissingFileError):
+                return find(self._version())
+        return find(self._version())
 
     def scan(
         self,

@@ -21,6 +21,7 @@ from headrace_lake.delta import changes, commits, maintenance
 from headrace_lake.delta.snapshot import ConflictError
 from headrace_lake.delta.table import DeltaTable
 from headrace_lake.lookup import Keys
+from tests.lake.jobs import write
 from tests.lake.lakes import COLUMNS, Interference, append, foreign, opened, orphans, rows_of
 
 OLD = [{"id": number, "name": "old"} for number in range(6)]
@@ -79,8 +80,9 @@ def test_a_step_of_another_program_before_the_commit_costs_no_row(
     assert orphans(tmp_path) == set()
 
 
-def test_a_file_that_vacuum_deletes_during_the_plan_costs_an_attempt(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("way", ["put", "batch", "get", "get_many"])
+def test_a_file_that_vacuum_deletes_meanwhile_costs_an_attempt(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     rows_of_keys, steps = Keys.rows_of, [1]
 
@@ -92,8 +94,23 @@ def test_a_file_that_vacuum_deletes_during_the_plan_costs_an_attempt(
         return rows_of_keys(*arguments)
 
     monkeypatch.setattr(Keys, "rows_of", after_a_step)
-    store.table("t").put([{"id": 1, "name": "new"}])
-    assert names(tmp_path) == {row["id"]: row["name"] for row in OLD} | {1: "new"}
+    table, row = store.table("t"), {"id": 1, "name": "new"}
+    expected = {each["id"]: each["name"] for each in OLD}
+    if way == "get":
+        assert table.get({"id": 1}) == OLD[1]
+    elif way == "get_many":
+        assert table.get_many([{"id": 1}]).to_pylist() == [OLD[1]]
+    else:
+        expected[1] = "new"
+        if way == "put":
+            table.put(row)
+        else:
+            # A batch of several tables is checked before it is decided.
+            store.create_table("u", {"id": "long", "name": "string"}, "id")
+            publisher = store.publisher("job", "sink")
+            publisher.publish(0, [write(store, publisher, 0, name, [row], RowChange.PUT) for name in "tu"])
+    assert not steps
+    assert names(tmp_path) == expected
     assert orphans(tmp_path) == set()
 
 

@@ -27,6 +27,7 @@ from headrace_lake import maintenance as lake_maintenance
 from headrace_lake.iceberg.maintenance import IcebergMaintenance
 from headrace_lake.iceberg.store import IcebergStore
 from headrace_lake.iceberg.version import Version
+from headrace_lake.lookup import Keys
 from headrace_lake.maintenance import Compaction
 from tests.lake.icebergs import (
     FIELDS,
@@ -218,6 +219,33 @@ def test_files_that_another_vacuum_deletes_meanwhile_are_no_error(store: Store, 
     assert maintained(store).vacuum() == 0
     (finding,) = maintained(store).check()
     assert finding.status is Status.OK
+
+
+@pytest.mark.parametrize("way", ["batch", "get"])
+def test_a_file_that_another_vacuum_deletes_meanwhile_costs_an_attempt(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    row = {"id": 1, "name": "new"}
+    store.table("t").put([{"id": 1, "name": "old"}])
+    rows_of_keys, steps = Keys.rows_of, [1]
+
+    def after_a_step(*arguments: Any) -> Any:
+        if steps:
+            steps.pop()
+            (old,) = (each.file.file_path for each in foreign(tmp_path).scan().plan_files())
+            opened(tmp_path).table("t").put([{"id": 1, "name": "theirs"}])
+            Path(old.removeprefix("file://")).unlink()
+        return rows_of_keys(*arguments)
+
+    monkeypatch.setattr(Keys, "rows_of", after_a_step)
+    if way == "get":
+        assert store.table("t").get({"id": 1}) == {"id": 1, "name": "theirs"}
+        return
+    # A batch of several tables is checked before it is decided.
+    store.create_table("u", {"id": "long", "name": "string"}, "id")
+    publisher = store.publisher("job", "sink")
+    assert publisher.publish(0, [write(store, publisher, 0, name, [row], RowChange.PUT) for name in "tu"])
+    assert rows_of(tmp_path) == [row]
 
 
 def test_vacuum_leaves_the_files_of_a_batch_that_was_staged_long_ago(

@@ -25,7 +25,7 @@ from headrace_lake import data_files
 from headrace_lake.delta import maintenance
 from headrace_lake.delta.actions import Actions
 from headrace_lake.delta.changes import Planner
-from headrace_lake.delta.commits import commit
+from headrace_lake.delta.commits import commit, repeated
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.table import DeltaTable
 from headrace_lake.home import Home, JobRecord
@@ -52,7 +52,10 @@ class _Part:
         return self.table.name
 
     def check(self) -> None:
-        self.actions(self.table.snapshot())
+        def attempt(snapshot: Snapshot) -> None:
+            self.actions(snapshot)
+
+        repeated(self.table.versions, attempt)
 
     def abandon(self) -> None:
         self.planner.clean(None)

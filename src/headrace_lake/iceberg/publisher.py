@@ -18,7 +18,7 @@ from headrace.model.tables.changes import RowChange
 from headrace.ports import Staged, Write
 from headrace_lake.home import Home, JobRecord
 from headrace_lake.iceberg.catalog import Tables
-from headrace_lake.iceberg.commits import Planner, commit
+from headrace_lake.iceberg.commits import Planner, commit, repeated
 from headrace_lake.iceberg.maintenance import merge_small
 from headrace_lake.iceberg.staged import check_writes, information, planner_of, stage
 from headrace_lake.iceberg.version import Version
@@ -38,9 +38,11 @@ class _Part:
     planner: Planner
 
     def check(self) -> None:
-        version = self.load()
-        version.check_writable()
-        self.planner.plan(version)
+        def attempt(version: Version) -> None:
+            version.check_writable()
+            self.planner.plan(version)
+
+        repeated(self.load, attempt)
 
     def abandon(self) -> None:
         self.planner.files.clean(None)
