@@ -100,6 +100,20 @@ def blocked(url: str, call: Callable[[], bool], then: Callable[[Session, int], N
     return result
 
 
+def test_writes_of_a_few_rows_leave_no_warning_in_the_log_of_the_server(server: PostgresServer) -> None:
+    url = address(server)
+    with headrace.open(url) as store, psycopg.connect(url, autocommit=True) as session:
+        table, publisher = store.create_table("t", {"id": "long", "n": "long"}, "id"), store.publisher("job")
+        session.execute("CREATE VIEW v AS TABLE t")
+        # More rows are copied, and after a copy the driver begins a transaction again.
+        for batch, change in enumerate((RowChange.PUT, RowChange.UPDATE, RowChange.DELETE)):
+            rows = [{"id": number} if change is RowChange.DELETE else {"id": number, "n": 1} for number in range(3000)]
+            assert write(publisher, batch, *rows, change=change)
+            table.put({"id": batch, "n": 1})
+        assert rows_of(store.table("v")) == [{"id": 2, "n": 1}]
+    assert "WARNING" not in (server.root / "log").read_text()
+
+
 # -- crashes and lost connections -------------------------------------------------------------------------
 
 

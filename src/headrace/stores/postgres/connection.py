@@ -423,7 +423,7 @@ class PostgresConnection:
             return connection
         connection = adbc.connect(self.address.conninfo(options=server.connecting))
         try:
-            execute(connection, server.settings)
+            value_of(connection, server.settings)
             connection.commit()
         except BaseException:
             connection.close()
@@ -441,13 +441,13 @@ class PostgresConnection:
             bulk.adbc_connection.set_autocommit(False)
             level = isolation or "READ COMMITTED"
             execute(bulk, f"SET TRANSACTION ISOLATION LEVEL {level}, READ WRITE, NOT DEFERRABLE")
-            execute(bulk, self.server.settings)
+            value_of(bulk, self.server.settings)
         elif isolation is not None:
             execute(bulk, f"SET TRANSACTION ISOLATION LEVEL {isolation}")
 
 
 def execute(bulk: Bulk, statement: str) -> None:
-    """Execute a statement without rows."""
+    """Execute a statement without rows; with an unread row the driver would begin a transaction again."""
     with bulk.cursor() as cursor:
         cursor.execute(statement)
 

@@ -33,8 +33,8 @@ DIAGNOSED = (
 )
 """What a block keeps of an error, for `error_of`."""
 _SAVEPOINT = "headrace_rows"
-# They do not depend on rows, and need no block.
-_HARMLESS = ("DROP TABLE pg_temp.", "SELECT pg_catalog.set_config('search_path'")
+# They do not depend on rows, and need no block. The row of the second is fetched.
+_HARMLESS, _FETCHED = "DROP TABLE pg_temp.", "SELECT pg_catalog.set_config('search_path'"
 _BLOCK = """
 DECLARE
     n pg_catalog.int8; a pg_catalog.text; b pg_catalog.text; c pg_catalog.text; d pg_catalog.text; e pg_catalog.text;
@@ -97,8 +97,8 @@ class _GuardedCursor:
 
     def execute(self, statement: str, parameters: Any = None) -> None:
         self._executed = (statement, parameters)
-        if parameters is not None:
-            # A block takes none. These statements read the catalog.
+        if parameters is not None or statement.startswith(_FETCHED):
+            # A block takes no parameters. These statements read the catalog, when their rows are fetched.
             return
         if statement.startswith(_HARMLESS):
             self._cursor.execute(statement)

@@ -111,6 +111,8 @@ def _batches(
     with connection.reading() as bulk, bulk.cursor() as cursor, _counting(columns) as typed:
         if path is not None:
             cursor.execute(path_statement(path))
+            # Before that, the driver would begin a transaction again.
+            cursor.fetch_arrow_table()
         cursor.execute(statement)
         for batch in cursor.fetch_record_batch():
             rows = typed(batch, wanted)

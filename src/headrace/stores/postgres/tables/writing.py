@@ -18,7 +18,7 @@ from headrace.errors import SchemaError, UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.rows.by_position import last_rows, repeats
 from headrace.rows.key_years import check_years
-from headrace.stores.postgres.connection import Bulk, execute, value_of
+from headrace.stores.postgres.connection import Bulk, value_of
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH, path_statement
 from headrace.stores.postgres.tables.attempts import Care, replaceable
@@ -291,7 +291,7 @@ def _check_fixed(bulk: Bulk, table: TableLayout, columns: Sequence[PgColumn]) ->
 
 def set_path(bulk: Bulk, path: str) -> None:
     """Set the search path until the end of the transaction."""
-    execute(bulk, path_statement(path))
+    value_of(bulk, path_statement(path))
 
 
 def stage(bulk: Bulk, rows: pa.Table, name: str = STAGE) -> None:
