@@ -127,6 +127,7 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
     ("CREATE MATERIALIZED VIEW v AS SELECT sum(price) AS s FROM orders", SqlError, "'all' AS key"),
     ("CREATE MATERIALIZED VIEW v AS SELECT 1 AS a", SqlError, "names no table that it could follow"),
     ("CREATE MATERIALIZED VIEW v AS SELECT id FROM orders WHERE user IN (TABLE users)", SqlError, "FROM users"),
+    ("CREATE MATERIALIZED VIEW v AS SELECT id FROM orders VERSION AS OF 1", SqlError, "cannot have time travel"),
     ("CREATE MATERIALIZED VIEW v OPTIONS (primaryKey = 'b') AS SELECT id FROM orders", OptionError, "received: b"),
     ("CREATE MATERIALIZED VIEW v OPTIONS (overwrite = true) AS SELECT id FROM orders", OptionError, "overwrites"),
     ("CREATE MATERIALIZED VIEW orders AS SELECT id FROM users", AlreadyExistsError, "has a table with the name"),

@@ -391,6 +391,8 @@ def _renamed(query: ScriptPart, scans: Mapping[str, str]) -> str:
         for relation in text.all_relations(block):
             if relation.table is None or relation.table.lower() not in wanted:
                 continue
+            if text.travels_in_time(relation.name_end):
+                raise text.error("a followed query cannot have time travel", relation.name_end, remedy="leave it out")
             table, scan = wanted[relation.table.lower()]
             alias = f" AS {quote_name(table)}" if relation.alias is None else ""
             edits[relation.start] = (relation.name_end, f"{quote_name(scan)}{alias}")
