@@ -9,8 +9,8 @@ import pytest
 
 import headrace
 from headrace.errors import HeadraceError, OptionError, UnsupportedError
-from headrace.formats.headrace import read_as
 from headrace.formats.headrace.source import HeadraceSource, HeadraceTunnel
+from headrace.formats.old_rows import check_store
 from headrace.formats.source import Source
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.ports import Store
@@ -80,8 +80,8 @@ def test_a_table_without_pre_images_is_refused(store: Store) -> None:
 
 
 def test_stores_whose_changes_lack_something_are_refused(store: Store) -> None:
-    read_as.check_store(store.capabilities)
-    read_as.check_store(PostgresStore.capabilities)
+    check_store(store.capabilities)
+    check_store(PostgresStore.capabilities)
     for capabilities in (
         TablestoreStore.capabilities,
         YtStore.capabilities,
@@ -93,4 +93,4 @@ def test_stores_whose_changes_lack_something_are_refused(store: Store) -> None:
         with pytest.raises(
             UnsupportedError, match=r"a store without: .*an embedded store, a PostgreSQL database or Delta Lake"
         ):
-            read_as.check_store(capabilities)
+            check_store(capabilities)

@@ -113,8 +113,10 @@ class Views:
         view = self._view(statement)
         undo: list[tuple[str, TableDefinition]] = []
         try:
+            # Before the tunnels, which on PostgreSQL wait for open transactions.
+            plan = None if self._has_table(view) else self._plan(view, statement.query)
             self._create_scans(view, undo)
-            self._create_target(view, undo)
+            self._create_target(view, plan, undo)
             return self._streams.create(view.stream, available_now=available_now, view=statement.query.text)
         except Exception:
             self._undo(view, undo, is_new=known is None)
@@ -136,8 +138,8 @@ class Views:
         options = read_stream_options(view.name, view.stream.options)
         location = location_of(view.target)
         table = str(location.table)
-        with location.open_store() as store, self._tables.own_errors(query):
-            plan = self._followed.result_of(query, view.follows)
+        with location.open_store() as store:
+            plan = self._plan(view, query)
             key = view.key_in(plan)
             plan = plan_for(plan, store, table, key, allow_full_read=options.allow_full_read)
             counts = self._followed.counts(query, view.follows)
@@ -195,7 +197,12 @@ class Views:
             self._catalog.add_scan(scan, replace=True)
             self._tables.register_scan(scan)
 
-    def _create_target(self, view: _View, undo: list[tuple[str, TableDefinition]]) -> None:
+    def _has_table(self, view: _View) -> bool:
+        """Return whether the table of a view exists.
+
+        Raises:
+            AlreadyExistsError: it is not that of the view.
+        """
         known = self._catalog.find_table(view.target.name)
         if known is not None and known.without_secrets() != view.target.without_secrets():
             raise AlreadyExistsError(
@@ -206,19 +213,30 @@ class Views:
         location = location_of(view.target)
         with location.open_store(create=True) as store:
             exists = find_table(store, str(location.table)) is not None
-            if exists and self._registry.find(view.name) is None:
-                raise AlreadyExistsError(
-                    f"the store has a table with the name of materialized view {view.name}",
-                    received=str(location.table),
-                    remedy="name another one in OPTIONS (table = '…'); or write into it with CREATE STREAM",
-                )
-            if not exists:
-                body = view.stream.body
-                assert isinstance(body, st.Insert)
-                with self._tables.own_errors(body.query):
-                    plan = self._followed.result_of(body.query)
+        if exists and self._registry.find(view.name) is None:
+            raise AlreadyExistsError(
+                f"the store has a table with the name of materialized view {view.name}",
+                received=str(location.table),
+                remedy="name another one in OPTIONS (table = '…'); or write into it with CREATE STREAM",
+            )
+        return exists
+
+    def _plan(self, view: _View, query: ScriptPart) -> FollowedPlan:
+        """Return the plan of the query of a view, which shows its key."""
+        for table in view.follows:
+            table_in_store(table, location_of(table))
+        with self._tables.own_errors(query):
+            plan = self._followed.result_of(query, view.follows)
+        view.key_in(plan)
+        return plan
+
+    def _create_target(self, view: _View, plan: FollowedPlan | None, undo: list[tuple[str, TableDefinition]]) -> None:
+        """Create the table of a view, unless it exists and there is no plan, and define it."""
+        if plan is not None:
+            location = location_of(view.target)
+            with location.open_store() as store:
                 store.create_table(str(location.table), _columns(plan), view.key_in(plan))
-                undo.append(("table", view.target))
+            undo.append(("table", view.target))
         if self._catalog.add_table(view.target, if_not_exists=True):
             undo.append(("definition", view.target))
 

@@ -9,22 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.errors import OptionError, UnsupportedError
-from headrace.model.tables.changes import no_old_rows
+from headrace.errors import OptionError
+from headrace.formats.old_rows import check_old_rows
 from headrace.model.tunnels.values import Start, StartKind, TunnelKind
 from headrace.options.settings import Settings
 
 if TYPE_CHECKING:
-    from headrace.ports import Capabilities, Table, Tunnel
+    from headrace.ports import Table, Tunnel
 
 CHANGES, TABLE = "changes", "table"
 READ_AS = (CHANGES, TABLE)
-_NEEDED = {
-    "tunnels": "tunnels",
-    "pre_images": "pre-images",
-    "whole_rows": "the whole row of each change",
-    "tells_rows": "whether the row of a change existed before",
-}
 _FROM_THE_BEGINNING = (StartKind.COMMITTED, StartKind.EARLIEST)
 
 
@@ -67,18 +61,6 @@ def check_options(settings: Settings) -> None:
         )
 
 
-def check_store(capabilities: Capabilities) -> None:
-    """Raise `UnsupportedError` if a store's changes cannot add up to a table."""
-    missing = [words for name, words in _NEEDED.items() if not getattr(capabilities, name)]
-    if missing:
-        raise UnsupportedError(
-            "this store's changes do not have what readAs=table needs",
-            received=f"a store without: {', '.join(missing)}",
-            valid="an embedded store, a PostgreSQL database or Delta Lake",
-            remedy="read the changes as they are (readAs=changes), or write them into a table of such a store",
-        )
-
-
 def check_tunnel(tunnel: Tunnel, tables: Sequence[Table]) -> None:
     """Check that the rows of a tunnel add up to its tables.
 
@@ -87,8 +69,7 @@ def check_tunnel(tunnel: Tunnel, tables: Sequence[Table]) -> None:
     """
     table = tunnel.table.name
     for each in tables:
-        if not each.describe().options.pre_images:
-            raise no_old_rows(each.name)
+        check_old_rows(each)
     if tunnel.kind is TunnelKind.STREAM:
         raise OptionError(
             f"option readAs=table needs the rows that existed before tunnel {tunnel.name!r}",

@@ -15,6 +15,7 @@ from headrace.formats.headrace import debezium, read_as
 from headrace.formats.headrace.debezium_events import DebeziumShape
 from headrace.formats.headrace.location import STORE, add_environment, default_store, find
 from headrace.formats.headrace.options import OPTIONS, TYPED
+from headrace.formats.old_rows import check_store
 from headrace.formats.source import QueueRead, Source, TunnelRead
 from headrace.model.tables.change_columns import (
     CHANGE_COLUMNS,
@@ -82,7 +83,7 @@ class HeadraceTunnel(TunnelRead):
             )
         if not read_as.reads_table(settings):
             return self.open(store)
-        read_as.check_store(store.capabilities)
+        check_store(store.capabilities)
         tunnel = self.open(store)
         read_as.check_tunnel(tunnel, [store.table(name) for name in tunnel.tables] or [tunnel.table])
         return tunnel

@@ -196,15 +196,6 @@ class Changes:
         )
 
 
-def no_old_rows(table: str) -> OptionError:
-    """Return the error for a reader whose rows add up to a table, if the table does not keep pre-images."""
-    return OptionError(
-        f"option readAs=table needs the old row of each update and delete, and table {table!r} does not keep "
-        "pre-images",
-        remedy=old_rows_remedy(table),
-    )
-
-
 def old_rows_remedy(table: str) -> str:
     """Return what gives a reader the old row of each later update and delete of a table."""
     return (

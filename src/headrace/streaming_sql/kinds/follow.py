@@ -15,8 +15,8 @@ from headrace.derived.gathering.tree import Node, RowCount, blocks, expensive
 from headrace.derived.own_names import inner_groups
 from headrace.derived.state.state_tables import keeps_previous
 from headrace.errors import OptionError, SqlError
+from headrace.formats.old_rows import check_old_rows, check_store
 from headrace.formats.registry import format_named, source_of
-from headrace.model.tables.changes import no_old_rows
 from headrace.ports import Store
 from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.script import ScriptPart, StreamBody
@@ -104,6 +104,7 @@ class FollowedInserts(StreamKind):
 
         Raises:
             OptionError: one of these does not keep pre-images.
+            UnsupportedError: the store of one cannot.
         """
         text, _ = with_variables(self._spark, self._tables.rewritten(query))
         scans = [FollowedScan.of(name, *each) for name, each in self._frames(query).items()]
@@ -113,8 +114,8 @@ class FollowedInserts(StreamKind):
         location = location_of(definition)
         with location.open_store() as store:
             table = location.open_table(store)
-            if not table.describe().options.pre_images:
-                raise no_old_rows(table.name)
+            check_store(store.capabilities)
+            check_old_rows(table)
             key = table.schema.primary_key
         return FollowedScan(definition.name, self._spark.table(quote_name(definition.name)).schema, key)
 
