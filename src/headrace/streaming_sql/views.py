@@ -12,7 +12,7 @@ Spark says which columns the query has, and `headrace.derived.follow.target_keys
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -114,9 +114,9 @@ class Views:
         undo: list[tuple[str, TableDefinition]] = []
         try:
             # Before the tunnels, which on PostgreSQL wait for open transactions.
-            plan = None if self._has_table(view) else self._plan(view, statement.query)
+            planned = None if self._has_table(view) else self._plan(view, statement.query)
             self._create_scans(view, undo)
-            self._create_target(view, plan, undo)
+            self._create_target(view, planned, undo)
             return self._streams.create(view.stream, available_now=available_now, view=statement.query.text)
         except Exception:
             self._undo(view, undo, is_new=known is None)
@@ -139,8 +139,7 @@ class Views:
         location = location_of(view.target)
         table = str(location.table)
         with location.open_store() as store:
-            plan = self._plan(view, query)
-            key = view.key_in(plan)
+            plan, key = self._plan(view, query)
             plan = plan_for(plan, store, table, key, allow_full_read=options.allow_full_read)
             counts = self._followed.counts(query, view.follows)
             rows = [
@@ -198,7 +197,7 @@ class Views:
             self._tables.register_scan(scan)
 
     def _has_table(self, view: _View) -> bool:
-        """Return whether the table of a view exists.
+        """Return whether the table of a view exists. A store that does not exist is created.
 
         Raises:
             AlreadyExistsError: it is not that of the view.
@@ -221,21 +220,23 @@ class Views:
             )
         return exists
 
-    def _plan(self, view: _View, query: ScriptPart) -> FollowedPlan:
-        """Return the plan of the query of a view, which shows its key."""
+    def _plan(self, view: _View, query: ScriptPart) -> tuple[FollowedPlan, tuple[str, ...]]:
+        """Return the plan of the query of a view, and the key of the view."""
         for table in view.follows:
             table_in_store(table, location_of(table))
         with self._tables.own_errors(query):
             plan = self._followed.result_of(query, view.follows)
-        view.key_in(plan)
-        return plan
+        return plan, view.key_in(plan)
 
-    def _create_target(self, view: _View, plan: FollowedPlan | None, undo: list[tuple[str, TableDefinition]]) -> None:
-        """Create the table of a view, unless it exists and there is no plan, and define it."""
-        if plan is not None:
+    def _create_target(
+        self, view: _View, planned: tuple[FollowedPlan, Sequence[str]] | None, undo: list[tuple[str, TableDefinition]]
+    ) -> None:
+        """Create the table of a view from the plan and the key, except if it exists and there is none; define it."""
+        if planned is not None:
+            plan, key = planned
             location = location_of(view.target)
             with location.open_store() as store:
-                store.create_table(str(location.table), _columns(plan), view.key_in(plan))
+                store.create_table(str(location.table), _columns(plan), key)
             undo.append(("table", view.target))
         if self._catalog.add_table(view.target, if_not_exists=True):
             undo.append(("definition", view.target))

@@ -146,8 +146,8 @@ def refused_rows(
     with bulk.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
-            row = cursor.fetch_arrow_table()
-        outcome = json.loads(row.column(0)[0].as_py())
+            result = cursor.fetch_arrow_table()
+        outcome = json.loads(result.column(0)[0].as_py())
     refused = [(index, error_of(failure, url)) for index, *failure in outcome]
     for _, error in refused:
         if not isinstance(error, REFUSALS):
